@@ -1,0 +1,192 @@
+/* The context: allocator, diagnostics, and the stack of traps that eqf_throw jumps to.
+ * Diagnostics live in blocks of their own so that reporting works while arenas are being freed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+
+#define MAX_DIAGS 64 /* later ones are counted, not kept */
+
+typedef struct diag_entry {
+    eqf_diag d;
+    char *text; /* one block: file, place, message */
+    size_t size;
+} diag_entry;
+
+struct eqf_ctx {
+    eqf_allocator allocator;
+    diag_entry diags[MAX_DIAGS];
+    size_t diag_count;
+    trap *innermost;
+};
+
+static void *resize_malloc(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size == 0) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, size);
+}
+
+eqf_ctx *eqf_ctx_new(const eqf_allocator *allocator)
+{
+    eqf_allocator al = allocator ? *allocator : (eqf_allocator){resize_malloc, NULL};
+    eqf_ctx *ctx = al.resize(al.user, NULL, 0, sizeof *ctx);
+    if (!ctx)
+        return NULL;
+    memset(ctx, 0, sizeof *ctx);
+    ctx->allocator = al;
+    return ctx;
+}
+
+void eqf_ctx_clear(eqf_ctx *ctx)
+{
+    for (size_t i = 0; i < ctx->diag_count; i++) {
+        diag_entry *e = &ctx->diags[i];
+        if (e->text)
+            ctx->allocator.resize(ctx->allocator.user, e->text, e->size, 0);
+    }
+    ctx->diag_count = 0;
+}
+
+void eqf_ctx_free(eqf_ctx *ctx)
+{
+    if (!ctx)
+        return;
+    eqf_ctx_clear(ctx);
+    eqf_allocator al = ctx->allocator;
+    al.resize(al.user, ctx, sizeof *ctx, 0);
+}
+
+size_t eqf_diag_count(const eqf_ctx *ctx)
+{
+    return ctx->diag_count;
+}
+
+eqf_diag eqf_diag_get(const eqf_ctx *ctx, size_t i)
+{
+    return ctx->diags[i].d;
+}
+
+static const char *const status_names[EQF_STATUS_COUNT] = {
+    [EQF_OK] = "EQF_OK",
+    [EQF_E_PARSE] = "EQF_E_PARSE",
+    [EQF_E_TYPE] = "EQF_E_TYPE",
+    [EQF_E_UNSUPPORTED] = "EQF_E_UNSUPPORTED",
+    [EQF_E_ARGUMENT] = "EQF_E_ARGUMENT",
+    [EQF_E_DATA] = "EQF_E_DATA",
+    [EQF_E_NOT_OURS] = "EQF_E_NOT_OURS",
+    [EQF_E_LIMIT] = "EQF_E_LIMIT",
+    [EQF_E_IO] = "EQF_E_IO",
+    [EQF_E_MACHINE] = "EQF_E_MACHINE",
+    [EQF_E_MISMATCH] = "EQF_E_MISMATCH",
+    [EQF_E_CONTRADICTION] = "EQF_E_CONTRADICTION",
+    [EQF_E_INTERRUPTED] = "EQF_E_INTERRUPTED",
+    [EQF_E_NO_MEMORY] = "EQF_E_NO_MEMORY",
+    [EQF_E_INTERNAL] = "EQF_E_INTERNAL",
+};
+
+const char *eqf_status_name(eqf_status status)
+{
+    return (unsigned)status < EQF_STATUS_COUNT ? status_names[status] : "unknown status";
+}
+
+static void report_va(eqf_ctx *ctx, eqf_status status, const char *file, const char *place,
+                      const char *format, va_list args)
+{
+    static const char no_text[] = "";
+    if (ctx->diag_count == MAX_DIAGS)
+        return;
+    diag_entry *e = &ctx->diags[ctx->diag_count++];
+    *e = (diag_entry){.d = {status, no_text, no_text, eqf_status_name(status)}};
+    if (!file)
+        file = no_text;
+    if (!place)
+        place = no_text;
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    if (length < 0)
+        return;
+    size_t nf = strlen(file) + 1, np = strlen(place) + 1, nm = (size_t)length + 1;
+    e->size = nf + np + nm;
+    e->text = ctx->allocator.resize(ctx->allocator.user, NULL, 0, e->size);
+    if (!e->text)
+        return; /* the status name stands in for the message */
+    memcpy(e->text, file, nf);
+    memcpy(e->text + nf, place, np);
+    vsnprintf(e->text + nf + np, nm, format, args);
+    e->d = (eqf_diag){status, e->text, e->text + nf, e->text + nf + np};
+}
+
+eqf_status eqf_report(eqf_ctx *ctx, eqf_status status, const char *file, const char *place,
+                      const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report_va(ctx, status, file, place, format, args);
+    va_end(args);
+    return status;
+}
+
+void trap_push(eqf_ctx *ctx, trap *t)
+{
+    t->outer = ctx->innermost;
+    t->ctx = ctx;
+    t->status = EQF_OK;
+    ctx->innermost = t;
+}
+
+void trap_pop(trap *t)
+{
+    t->ctx->innermost = t->outer;
+}
+
+_Noreturn void eqf_rethrow(eqf_ctx *ctx, eqf_status status)
+{
+    trap *t = ctx->innermost;
+    if (!t)
+        abort(); /* a throw outside any API function: no caller could learn of it */
+    t->status = status;
+    longjmp(t->jump, 1);
+}
+
+_Noreturn void eqf_throw(eqf_ctx *ctx, eqf_status status, const char *file, const char *place,
+                         const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report_va(ctx, status, file, place, format, args);
+    va_end(args);
+    eqf_rethrow(ctx, status);
+}
+
+void *heap_resize(eqf_ctx *ctx, void *p, i64 old_size, i64 size)
+{
+    if (size == 0) {
+        heap_free(ctx, p, old_size);
+        return NULL;
+    }
+    void *q = NULL;
+    if (size > 0)
+        q = ctx->allocator.resize(ctx->allocator.user, p, (size_t)old_size, (size_t)size);
+    if (!q)
+        eqf_throw(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory (%lld bytes wanted)",
+                  (long long)size);
+    return q;
+}
+
+void *heap_alloc(eqf_ctx *ctx, i64 size)
+{
+    return heap_resize(ctx, NULL, 0, MAX(size, 1));
+}
+
+void heap_free(eqf_ctx *ctx, void *p, i64 size)
+{
+    if (p)
+        ctx->allocator.resize(ctx->allocator.user, p, (size_t)size, 0);
+}
