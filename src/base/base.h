@@ -207,6 +207,47 @@ void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n);
 /* Read-only mapping, unmapped with the arena. An empty file gives a non-NULL pointer. */
 const void *file_map(arena *a, const char *path, i64 *n);
 
+/* ---- data types and tensors (tensor.c, safetensors.c) ------------------------------------- */
+
+typedef enum dtype {
+    DT_NONE,
+#define DTYPE(name, ctype, bytes, kind, st) DT_##name,
+#include "base/dtypes.def"
+#undef DTYPE
+    DT_COUNT
+} dtype;
+typedef enum dtype_kind { DK_NONE, DK_BOOL, DK_INT, DK_FLOAT } dtype_kind;
+const char *dtype_name(dtype t);
+/* DT_NONE when there is no such name. */
+dtype dtype_find(const char *name);
+i64 dtype_bytes(dtype t);
+dtype_kind dtype_kind_of(dtype t);
+bool dtype_is_float(dtype t);
+
+/* A dense row-major tensor in storage format. Rank 0 has one element. */
+typedef struct tensor {
+    const char *name; /* may be NULL */
+    dtype type;
+    i64 rank;
+    const i64 *shape;
+    void *data;
+} tensor;
+/* Product of the extents; throws EQF_E_LIMIT when it or the bytes overflow. */
+i64 tensor_count(eqf_ctx *ctx, i64 rank, const i64 *shape);
+i64 tensor_bytes(eqf_ctx *ctx, const tensor *t);
+/* Element i as f64 (floats), or exactly as i64 (integers and bool). */
+f64 tensor_get_f64(const tensor *t, i64 i);
+i64 tensor_get_i64(const tensor *t, i64 i);
+/* Rounded to nearest even once from f64; integers must be in range. */
+void tensor_set_f64(tensor *t, i64 i, f64 x);
+void tensor_set_i64(tensor *t, i64 i, i64 x);
+
+/* A .safetensors file: every tensor in the order of the header, data mapped read-only and valid as
+ * long as the arena. Throws EQF_E_PARSE naming the tensor; EQF_E_UNSUPPORTED for other dtypes. */
+tensor *safetensors_read(arena *a, const char *path, i64 *count);
+/* Written under a temporary name, then renamed. */
+void safetensors_write(eqf_ctx *ctx, const char *path, const tensor *tensors, i64 count);
+
 /* ---- threads (pool.c) --------------------------------------------------------------------- */
 
 /* A region of `parts` pieces, run by the caller and the pool's workers; the caller waits for

@@ -1,0 +1,273 @@
+/* ir: tensor programs as hash-consed terms over named dimensions.
+ *
+ * Dimensions are *atoms*: a symbol and an extent of at least 2. A value has a SET of atoms, none
+ * twice; it is a function from their coordinates to numbers. Order and strides belong to the
+ * boundary records (ir_port) of inputs and outputs, never to a value. So transpose, permute,
+ * broadcast, head split and merge produce no term: they only change which tuple of atoms stands
+ * for which positional dim. An extent of 1 has no atom; what has extent 0 is folded when a program
+ * is imported and never becomes a term (an output with extent 0 is a port without a term).
+ *
+ * A pointwise operator aligns its operands by atom: D(op(x, y)) = D(x) u D(y); an operand that
+ * lacks an atom is constant along it. `matmul` sums the product over the atoms :axis,
+ * D = (D(a) u D(b)) \ axis. Operators are rows of ops.def, reducers rows of reducers.def.
+ *
+ * A program owns everything it refers to through its arena. Terms are ids; equal (operator,
+ * attributes, operands) is the same id; operands come before their users, so ascending id is a
+ * topological order. Nothing here is thread-safe while a program is being built.
+ *
+ * Constructors check types and throw EQF_E_TYPE with the operator's name; ir_verify re-checks a
+ * whole program without trusting them.                              (paper §3; types in docs/) */
+#ifndef EQF_IR_H
+#define EQF_IR_H
+
+#include "base/base.h"
+
+typedef struct ir_atom {
+    u32 i; /* 0: none (an extent of 1) */
+} ir_atom;
+typedef struct ir_term {
+    u32 i; /* 0: none */
+} ir_term;
+typedef struct ir_atoms {
+    const ir_atom *at;
+    i64 n;
+} ir_atoms;
+typedef struct ir_ints {
+    const i64 *at;
+    i64 n;
+} ir_ints;
+
+typedef enum ir_op {
+    IR_NO_OP,
+#define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) IR_##name,
+#include "ir/ops.def"
+#undef OP
+    IR_OP_COUNT
+} ir_op;
+
+typedef enum ir_class {
+    IR_LEAF,
+    IR_EWISE,
+    IR_REDUCE,
+    IR_MATMUL,
+    IR_INDEX,
+    IR_GATHER,
+    IR_PLAIN,
+    IR_OPAQUE
+} ir_class;
+
+typedef enum ir_rule {
+    IR_SAME,
+    IR_FLOAT,
+    IR_INTEGER,
+    IR_LOGIC,
+    IR_COMPARE,
+    IR_BOOLEAN,
+    IR_TEST,
+    IR_SELECT,
+    IR_OWN
+} ir_rule;
+
+enum { /* flags of ops.def */
+    IR_COMM = 1,
+    IR_ASSOC = 2,
+    IR_UNIT0 = 4,
+    IR_UNIT1 = 8,
+    IR_MONOTONE = 16,
+    IR_LINEAR = 32,
+    IR_IDEMPOTENT = 64
+};
+
+typedef enum ir_reducer {
+    IR_NO_REDUCER,
+#define REDUCER(name, text, f, i, idf, idi, doc) IR_##name,
+#include "ir/reducers.def"
+#undef REDUCER
+    IR_REDUCER_COUNT
+} ir_reducer;
+
+typedef struct ir_op_row {
+    const char *name;
+    i8 arity; /* -1: any */
+    u8 class_, rule;
+    bool on_float, on_int; /* has a value there */
+    u32 flags;
+    const char *f64_text, *i64_text; /* the scalar columns as text, for backends and docs */
+    const char *doc;
+} ir_op_row;
+const ir_op_row *ir_row(ir_op op);
+/* IR_NO_OP when there is none. */
+ir_op ir_op_find(const char *name);
+const char *ir_reducer_text(ir_reducer r);
+ir_reducer ir_reducer_find(const char *text);
+f64 ir_reducer_identity_f64(ir_reducer r);
+/* Clamped to the range of an integer dtype. */
+i64 ir_reducer_identity_i64(ir_reducer r, dtype t);
+
+/* What an operator carries besides operands; unused fields are zero. Per operator:
+ *   in       name                        const    dtype, and f (floats) or i (integers, bool)
+ *   iota     axis = (K)                  cast     dtype
+ *   reduce   reducer, axis (a set, sorted by atom id)      matmul   axis (a set)
+ *   rename   axis, to (same length)      expand   to (a set)
+ *   slice    axis = (K), to, ints = (start, step of each `to`)
+ *   concat   axis = one atom (or none) an operand, to = (K)
+ *   reshape  axis, to (row-major)
+ *   gather   axis = one atom an index    scatter  axis, reducer or IR_NO_REDUCER
+ *   argsort  axis = (K), to = (R) (|R| <= |K|; none: the first), ints = (descending)
+ *   scan     axis = (K), reducer
+ *   opaque   name, dtype, to = its atoms, ints = (result number) */
+typedef struct ir_attr {
+    u8 dtype, reducer;
+    u32 name;
+    i64 i;
+    f64 f;
+    ir_atoms axis, to;
+    ir_ints ints;
+} ir_attr;
+
+typedef struct ir_node {
+    u16 op;
+    u8 dtype; /* of the result */
+    ir_attr attr;
+    const ir_term *args;
+    i64 arg_count;
+    ir_atoms dims; /* the set D, sorted by atom id */
+    u32 origin;    /* interned: the source node it came from, for messages; not part of equality */
+} ir_node;
+
+/* ---- programs ------------------------------------------------------------------------------ */
+
+typedef enum ir_role { IR_INPUT, IR_PARAMETER, IR_BUFFER, IR_CONSTANT } ir_role;
+
+/* One positional dim at the boundary: an ordered product of atoms (row-major), or an extent of 1
+ * or 0 without atoms. */
+typedef struct ir_dim {
+    i64 extent;
+    ir_atoms atoms;
+} ir_dim;
+
+typedef struct ir_port {
+    u32 name; /* interned */
+    u8 role;  /* inputs */
+    u8 dtype;
+    i64 rank;
+    const ir_dim *dims;
+    /* Inputs: the `in` term, none when it has extent 0. Outputs: the value; none when extent 0.
+     * An output may lack atoms of its dims: it is repeated along them. */
+    ir_term term;
+    /* Outputs: index+1 of the input that this output replaces for the next run (a mutated buffer
+     * or input); 0 for an ordinary result. */
+    i64 writes;
+    const char *const *symbols; /* inputs: per dim the symbolic size's name or NULL; may be NULL */
+    u32 key;                    /* inputs that have stored data: interned name to read it by */
+} ir_port;
+
+/* Reads the data of input port `i` as a dense row-major tensor in its dtype; throws EQF_E_DATA when
+ * there is none. */
+typedef struct ir_source {
+    void (*read)(void *user, eqf_ctx *ctx, i64 i, void *out);
+    void *user;
+} ir_source;
+
+typedef struct ir_atom_info {
+    u32 name;
+    i64 extent;
+} ir_atom_info;
+
+typedef struct ir_program {
+    arena *a;
+    eqf_ctx *ctx;
+    intern *names;
+    const char *file; /* for messages */
+    u32 name;
+    VEC(ir_atom_info) atoms; /* [0] unused */
+    VEC(ir_node) nodes;      /* [0] unused */
+    VEC(ir_port) inputs, outputs;
+    VEC(u32) preconditions; /* interned text: what the package assumes about its inputs */
+    ir_source source;
+    u32 *slots; /* hash-cons */
+    i64 slot_count;
+    u32 origin; /* stamped on new nodes */
+} ir_program;
+
+ir_program *ir_program_new(arena *a, const char *file, const char *name);
+/* Extent >= 2. The name is made unique with a numeric suffix when it is taken; NULL: `dN`. */
+ir_atom ir_atom_new(ir_program *p, const char *name, i64 extent);
+const char *ir_atom_name(const ir_program *p, ir_atom d);
+i64 ir_extent(const ir_program *p, ir_atom d); /* 1 for none */
+const ir_node *ir_get(const ir_program *p, ir_term t);
+bool ir_has(ir_atoms set, ir_atom d);
+/* Sorted set operations, allocated in the program. */
+ir_atoms ir_atoms_union(ir_program *p, ir_atoms a, ir_atoms b);
+ir_atoms ir_atoms_minus(ir_program *p, ir_atoms a, ir_atoms b);
+ir_atoms ir_atoms_set(ir_program *p, const ir_atom *at, i64 n); /* sorts; throws on duplicates */
+
+/* The general constructor: computes dtype and dims, checks everything, hash-conses. */
+ir_term ir_make(ir_program *p, ir_op op, ir_attr attr, const ir_term *args, i64 arg_count);
+/* Short forms. */
+ir_term ir_f(ir_program *p, dtype t, f64 value);  /* constant of a float dtype */
+ir_term ir_i(ir_program *p, dtype t, i64 value);  /* constant of an integer dtype or bool */
+ir_term ir_iota(ir_program *p, ir_atom k);
+ir_term ir_cast(ir_program *p, dtype t, ir_term x); /* x itself when it has the dtype */
+ir_term ir_1(ir_program *p, ir_op op, ir_term a);
+ir_term ir_2(ir_program *p, ir_op op, ir_term a, ir_term b);
+ir_term ir_where(ir_program *p, ir_term cond, ir_term then, ir_term other);
+/* An empty axis gives x itself. Axis atoms that x lacks: x repeated |K| times is reduced. */
+ir_term ir_reduce(ir_program *p, ir_reducer r, ir_term x, ir_atoms axis);
+/* Axis atoms that both lack multiply by their extent. An empty axis gives the product. */
+ir_term ir_matmul(ir_program *p, ir_term a, ir_term b, ir_atoms axis);
+/* Mapping entries whose atom x lacks are dropped. */
+ir_term ir_rename(ir_program *p, ir_term x, ir_atoms from, ir_atoms to);
+ir_term ir_slice(ir_program *p, ir_term x, ir_atom k, i64 start, ir_atoms to, const i64 *steps);
+
+/* Makes `in` for a port (dims decide its atoms) and appends it; returns its index. */
+i64 ir_add_input(ir_program *p, ir_port port);
+void ir_add_output(ir_program *p, ir_port port);
+
+/* A copy that keeps only what outputs need, atoms and terms renumbered in an order that does not
+ * depend on how the program was built: atoms named by first appearance at the ports, operands of
+ * commutative operators sorted, nodes in depth-first order of the outputs. Input ports all stay.
+ * Two programs that differ only in construction order, names of atoms or origins come out equal
+ * text. The result is in arena `a`. */
+ir_program *ir_canonical(arena *a, const ir_program *p);
+
+/* ---- text (read.c, print.c) ---------------------------------------------------------------- */
+
+/* Reads the only `program` form of an .eqf file. Throws EQF_E_PARSE / EQF_E_TYPE with line:column.
+ * Parameters without data get a source that throws EQF_E_DATA. */
+ir_program *ir_read(arena *a, const char *file, const char *text, i64 n);
+void ir_print(str *out, const ir_program *p);
+void ir_print_term(str *out, const ir_program *p, ir_term t); /* on one line, shared parts repeated */
+
+/* ---- verify, counts (verify.c, count.c) ------------------------------------------------------ */
+
+/* Re-derives every type and checks every invariant of this header. Throws EQF_E_INTERNAL naming
+ * `pass` and the node (its origin too). */
+void ir_verify(const ir_program *p, const char *pass);
+
+typedef struct ir_count {
+    i64 flops; /* multiply-add is 2; a pointwise operator 1 an element */
+    i64 bytes; /* every live input and every output once */
+    i64 opaque_flops, op_count[IR_OP_COUNT];
+} ir_count;
+ir_count ir_count_program(const ir_program *p);
+i64 ir_count_elements(const ir_program *p, ir_atoms dims);
+i64 ir_node_flops(const ir_program *p, ir_term t);
+
+/* ---- the reference interpreter (eval.c) ------------------------------------------------------ */
+
+typedef struct ir_eval_options {
+    pool *threads; /* may be NULL */
+    /* false: floats are f64 throughout, casts to narrower floats do not round (the oracle).
+     * true: every operator rounds its result to its dtype, as eager PyTorch stores it. */
+    bool round;
+    const volatile bool *cancel; /* may be NULL; polled: EQF_E_INTERRUPTED */
+} ir_eval_options;
+/* inputs: one tensor a port, dense row-major in the port's dtype (or f64 for a float port);
+ * outputs: shape and data are allocated in `out`; floats come back as f64 tensors, integers as i64,
+ * bools as bool. An index out of range throws EQF_E_DATA naming the node. Opaque operators throw
+ * EQF_E_UNSUPPORTED. */
+void ir_eval(const ir_program *p, const tensor *inputs, arena *out, tensor *outputs,
+             ir_eval_options options);
+
+#endif
