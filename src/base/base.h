@@ -78,6 +78,8 @@ eqf_status eqf_report(eqf_ctx *ctx, eqf_status status, const char *file, const c
 void *heap_alloc(eqf_ctx *ctx, i64 size);
 void *heap_resize(eqf_ctx *ctx, void *p, i64 old_size, i64 size);
 void heap_free(eqf_ctx *ctx, void *p, i64 size);
+/* As heap_resize, but NULL (and `p` untouched) when memory is out. size >= 1. */
+void *heap_try_resize(eqf_ctx *ctx, void *p, i64 old_size, i64 size);
 
 typedef struct arena arena;
 /* `limit` bytes at most (0: none); reaching it throws EQF_E_LIMIT. NULL when memory is out. */
@@ -188,7 +190,7 @@ typedef struct sx {
     struct sx **at;  /* items of a list */
 } sx;
 /* All top-level forms of `text` (n bytes) as one list. Throws EQF_E_PARSE with line:column.
- * Nesting at most 1,000. */
+ * Nesting at most 4,096. */
 sx *sx_read(arena *a, const char *file, const char *text, i64 n);
 bool sx_is(const sx *x, const char *symbol);
 /* Is `x` a list whose first item is the symbol `head`? */

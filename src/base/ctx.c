@@ -180,6 +180,13 @@ void *heap_resize(eqf_ctx *ctx, void *p, i64 old_size, i64 size)
     return q;
 }
 
+void *heap_try_resize(eqf_ctx *ctx, void *p, i64 old_size, i64 size)
+{
+    if (size <= 0)
+        return NULL;
+    return ctx->allocator.resize(ctx->allocator.user, p, (size_t)old_size, (size_t)size);
+}
+
 void *heap_alloc(eqf_ctx *ctx, i64 size)
 {
     return heap_resize(ctx, NULL, 0, MAX(size, 1));

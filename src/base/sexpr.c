@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-#define MAX_DEPTH 1000
+#define MAX_DEPTH 4096
 
 typedef struct reader {
     arena *a;
@@ -147,7 +147,7 @@ static sx *read_item(reader *r)
     if (c == '(' || c == '{' || c == '[') {
         char close = c == '(' ? ')' : c == '{' ? '}' : ']';
         if (++r->depth > MAX_DEPTH)
-            fail(r, r->line, r->column, "nesting is deeper than 1000");
+            fail(r, r->line, r->column, "nesting is deeper than 4096");
         VEC(sx *) items = {0};
         x->kind = SX_LIST;
         x->bracket = c;
