@@ -56,8 +56,8 @@ typedef struct rt_port {
     i64 rank;
     const i64 *shape;
     i32 buffer; /* -1: extent 0, no memory */
-    /* outputs: index+1 of the input, or of the state (see rt_plan.states), that this output becomes
-     * for the next run; 0: none */
+    /* outputs: 1 + i: this output is the new value of input i; 1 + inputs.n + s: it becomes
+     * states[s] when the run ends; 0: neither. Zero in every other list. */
     i64 writes;
 } rt_port;
 
@@ -65,6 +65,12 @@ typedef struct rt_plan {
     VEC(rt_buffer) buffers;
     VEC(rt_launch) prepare, launches;
     VEC(rt_port) inputs, outputs;
+    /* Buffers of the model that the program writes, in the order of the program's ports. No launch
+     * writes an RT_STATE buffer: outputs carry the new value, which the run copies at its end. */
+    VEC(rt_port) states;
+    /* Parameters that the caller may replace: RT_WEIGHT buffers that hold one parameter as given
+     * and that only `launches` read. Empty where parameters are constant. */
+    VEC(rt_port) parameters;
     i64 arena_bytes;   /* of scratch */
     i64 weights_bytes; /* of weights.bin */
     VEC(const char *) preconditions;
