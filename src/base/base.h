@@ -130,6 +130,8 @@ void str_add_char(str *s, char c);
 void str_printf(str *s, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Shortest decimal that reads back to the same double; "inf", "-inf", "nan". */
 void str_add_f64(str *s, f64 x);
+/* As a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. */
+void str_add_json(str *s, const char *text);
 const char *str_text(const str *s);
 
 /* Interned strings: equal text, equal id; 0 is "". Ids count up in order of first use. */

@@ -73,6 +73,40 @@ void str_add_f64(str *s, f64 x)
     }
 }
 
+/* Bytes of the UTF-8 sequence at `s`, 0 when malformed (overlong, surrogate, above U+10FFFF). */
+static int utf8_length(const unsigned char *s)
+{
+    if (s[0] < 0x80)
+        return 1;
+    int n = s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+    if (s[0] < 0xC2)
+        return 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    bool bad = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
+               (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F);
+    return bad ? 0 : n;
+}
+
+void str_add_json(str *s, const char *text)
+{
+    str_add_char(s, '"');
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int n = utf8_length(c);
+        if (*c == '"' || *c == '\\')
+            str_add_char(s, '\\'), str_add_char(s, (char)*c);
+        else if (*c < 0x20)
+            str_printf(s, "\\u%04x", *c);
+        else if (n == 0)
+            str_add(s, "\xEF\xBF\xBD");
+        else
+            str_add_n(s, (const char *)c, n);
+        c += MAX(n, 1);
+    }
+    str_add_char(s, '"');
+}
+
 const char *str_text(const str *s)
 {
     return s->at ? s->at : "";
