@@ -8,6 +8,7 @@ without torch keeps the files that are checked in. See tests/fixtures/README.md 
 import argparse
 import importlib
 import json
+import os
 import pathlib
 import sys
 
@@ -58,6 +59,7 @@ def main():
     if options.coverage:
         coverage(options.out, options.table)
         return 0
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         import numpy  # noqa: F401
         import torch
