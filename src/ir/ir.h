@@ -174,6 +174,12 @@ typedef struct ir_atom_info {
     i64 extent;
 } ir_atom_info;
 
+/* What a name stands for, indexed by its interned id; 0: nothing. */
+typedef struct ir_name_info {
+    u32 atom, input, output; /* input, output: index + 1 */
+    u32 suffix;              /* last one tried to make the name of an atom unique */
+} ir_name_info;
+
 typedef struct ir_program {
     arena *a;
     eqf_ctx *ctx;
@@ -188,12 +194,17 @@ typedef struct ir_program {
     u32 *slots; /* hash-cons */
     i64 slot_count;
     u32 origin; /* stamped on new nodes */
+    VEC(ir_name_info) by_name;
 } ir_program;
 
 ir_program *ir_program_new(arena *a, const char *file, const char *name);
 /* Extent >= 2. The name is made unique with a numeric suffix when it is taken; NULL: `dN`. */
 ir_atom ir_atom_new(ir_program *p, const char *name, i64 extent);
 const char *ir_atom_name(const ir_program *p, ir_atom d);
+/* None when no atom has this interned name. */
+ir_atom ir_atom_find(const ir_program *p, u32 name);
+/* Index of the input port of this interned name, -1 when there is none. */
+i64 ir_input_find(const ir_program *p, u32 name);
 i64 ir_extent(const ir_program *p, ir_atom d); /* 1 for none */
 const ir_node *ir_get(const ir_program *p, ir_term t);
 bool ir_has(ir_atoms set, ir_atom d);
