@@ -1,0 +1,266 @@
+/* EquiForge: read a tensor program, optimize it into a package, load and run packages.
+ *
+ * Contexts. Every call takes an eqf_ctx (eqf_common.h), directly or through a handle made with it.
+ * A context and the handles made with it belong to one thread at a time; distinct contexts may be
+ * used on distinct threads without any locking. A handle is destroyed before its context.
+ *
+ * Failure. A call that does not return EQF_OK leaves at least one diagnostic in the context, sets
+ * its result pointers to NULL and has no other effect. Diagnostics pile up until eqf_ctx_clear.
+ *
+ * Ownership. Strings and arrays inside a result belong to the handle that the function names and
+ * live as long as it. Nothing is ever freed by the caller except through the `_free` functions,
+ * which accept NULL. What the caller passes in is borrowed for the call unless stated otherwise.
+ *
+ * Trust. A package is machine code: loading one is running it. Hashes find damage, not malice. */
+#ifndef EQUIFORGE_H
+#define EQUIFORGE_H
+
+#include "eqf_common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "0.1.0". */
+const char *eqf_version(void);
+
+/* ---- tensors -------------------------------------------------------------------------------- */
+
+typedef enum eqf_dtype {
+    EQF_NO_DTYPE,
+    EQF_BOOL, /* one byte, 0 or 1 */
+    EQF_I8,
+    EQF_I32,
+    EQF_I64,
+    EQF_F16,
+    EQF_BF16,
+    EQF_F32,
+    EQF_F64
+} eqf_dtype;
+/* "f32"; "none" for no dtype. */
+const char *eqf_dtype_name(eqf_dtype dtype);
+size_t eqf_dtype_size(eqf_dtype dtype);
+
+/* A dense row-major tensor or, where `data` is NULL, the description of one. */
+typedef struct eqf_tensor {
+    const char *name;
+    eqf_dtype dtype;
+    size_t rank;
+    const int64_t *shape;
+    /* Per dim the name of the symbolic size that stands there, or NULL where it is a number; NULL
+     * altogether where no dim is symbolic. The shape holds -1 for a symbol without a value. */
+    const char *const *symbols;
+    size_t bytes;
+    const void *data;
+} eqf_tensor;
+
+/* Tensors by name, in a fixed order. */
+typedef struct eqf_tensors eqf_tensors;
+/* Reads a .safetensors file; the data is mapped and lives as long as the handle. */
+eqf_status eqf_tensors_read(eqf_ctx *ctx, const char *path, eqf_tensors **out);
+void eqf_tensors_free(eqf_tensors *set);
+size_t eqf_tensors_count(const eqf_tensors *set);
+/* The i-th tensor, i < count; belongs to `set`. */
+eqf_tensor eqf_tensors_get(const eqf_tensors *set, size_t i);
+/* Index of the tensor called `name`, or -1. */
+ptrdiff_t eqf_tensors_find(const eqf_tensors *set, const char *name);
+/* Writes `count` tensors as a .safetensors file, in their order, replacing `path` atomically. */
+eqf_status eqf_tensors_write(eqf_ctx *ctx, const char *path, const eqf_tensor *tensors,
+                             size_t count);
+
+/* ---- programs ------------------------------------------------------------------------------- */
+
+/* A program as read from a .pt2 archive or an .eqf text. It keeps its file open. */
+typedef struct eqf_program eqf_program;
+
+/* Zeroed is the default everywhere. */
+typedef struct eqf_read_options {
+    const char *model; /* which program of an archive with several */
+    const char *const *dims; /* "B=8": values of symbolic sizes */
+    size_t dim_count;
+    const char *inputs;  /* a .safetensors file whose shapes fix symbolic sizes, and whose values
+                            eqf_optimize verifies with */
+    const char *weights; /* a .safetensors file with the data of a text program's parameters */
+    uint64_t seed;       /* of random parameters (text programs without `weights`) and inputs */
+} eqf_read_options;
+
+/* Reads `path`. Errors: EQF_E_IO, EQF_E_NOT_OURS, EQF_E_PARSE, EQF_E_TYPE, EQF_E_DATA (weights
+ * absent), EQF_E_ARGUMENT (an option names nothing in this program). Operators without a meaning
+ * here are no error: eqf_program_info lists them. */
+eqf_status eqf_program_read(eqf_ctx *ctx, const char *path, const eqf_read_options *options,
+                            eqf_program **out);
+void eqf_program_free(eqf_program *program);
+
+/* An operator that the optimizable part of a program stops at. */
+typedef struct eqf_boundary {
+    const char *node, *op, *reason;
+    bool runs; /* a plain C kernel exists: the program can still be optimized around it */
+} eqf_boundary;
+
+typedef struct eqf_op_count {
+    const char *op;
+    int64_t count;
+} eqf_op_count;
+
+typedef struct eqf_program_summary {
+    const char *name, *file;
+    const char *schema, *torch; /* "8.5", "2.6.0"; "" for text programs */
+    const eqf_op_count *ops;
+    size_t op_count;
+    const eqf_tensor *inputs, *outputs, *parameters; /* descriptions: data is NULL */
+    size_t input_count, output_count, parameter_count;
+    const eqf_boundary *boundaries;
+    size_t boundary_count;
+    double coverage; /* share of the FLOPs inside the optimizable part */
+    int64_t flops, bytes;
+} eqf_program_summary;
+/* Belongs to the program. */
+const eqf_program_summary *eqf_program_info(const eqf_program *program);
+
+/* The program as .eqf text, NUL-terminated; belongs to the program. Reads back to the same program,
+ * data of parameters excepted. */
+eqf_status eqf_program_text(eqf_program *program, const char **out);
+
+/* ---- optimize ------------------------------------------------------------------------------- */
+
+typedef enum eqf_accuracy { EQF_DEFAULT, EQF_STRICT, EQF_FAST } eqf_accuracy;
+
+typedef struct eqf_optimize_options {
+    const char *compiler; /* C compiler to run; NULL: "cc" */
+    double budget_s;      /* wall time for everything; 0: 60 */
+    eqf_accuracy accuracy;
+    bool parameters_are_inputs; /* else they may be folded and packed once */
+    int threads;                /* that the package is meant for; 0: all of this process */
+    int jobs;                   /* compilers at a time; 0: all processors of this process */
+    uint64_t seed;              /* of the inputs that verify the package */
+    /* Called between stages and about once a second, on the calling thread; may be NULL. `done` is
+     * in [0, 1], or negative when unknown. */
+    void (*progress)(void *user, const char *stage, double done);
+    void *user;
+    /* Polled; once true the call ends soon, writes the best verified package so far, and returns
+     * EQF_E_INTERRUPTED. May be NULL. */
+    const volatile bool *cancel;
+} eqf_optimize_options;
+
+typedef struct eqf_optimize_report {
+    const char *package, *backend;
+    bool verified;
+    const double *rel_l2; /* an output each, in order */
+    size_t output_count;
+    int64_t kernels, subgraphs, distinct_subgraphs, candidates, families, measured;
+    double unfused_us, best_us; /* 0 where nothing was timed */
+    double roofline;            /* of the best, in [0, 1] */
+    double read_s, saturate_s, extract_s, tune_s, verify_s, total_s;
+    const char *stop; /* "budget", "exhausted" or "interrupted" */
+} eqf_optimize_report;
+
+/* Optimizes `program` and writes the package directory `path`, replacing a package that is there in
+ * one step; a failed call leaves `path` as it was. *out may be NULL; else it belongs to the program
+ * and lives until the next call with it.
+ * Errors: EQF_E_ARGUMENT (`path` exists and is no package; a symbolic size without a value),
+ * EQF_E_UNSUPPORTED (an operator that nothing here can run), EQF_E_MACHINE (no compiler),
+ * EQF_E_IO (no space, no permission), EQF_E_MISMATCH (no candidate passed verification). */
+eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *options, const char *path,
+                        const eqf_optimize_report **out);
+
+/* ---- packages ------------------------------------------------------------------------------- */
+
+/* A loaded package: immutable, so any number of eqf_exec on any threads may use it at once. */
+typedef struct eqf_model eqf_model;
+
+/* Loads the package directory `path` after checking its version, sizes, hashes and the features of
+ * this CPU. Reads nothing outside the directory. Errors: EQF_E_IO, EQF_E_NOT_OURS, EQF_E_PARSE,
+ * EQF_E_DATA (damaged), EQF_E_MACHINE (made for another machine; says how to rebuild). */
+eqf_status eqf_model_load(eqf_ctx *ctx, const char *path, eqf_model **out);
+/* No eqf_exec of the model may be left. */
+void eqf_model_free(eqf_model *model);
+
+/* Descriptions (data is NULL) belong to the model; `find` gives -1 for an unknown name. */
+size_t eqf_model_input_count(const eqf_model *model);
+eqf_tensor eqf_model_input(const eqf_model *model, size_t i);
+ptrdiff_t eqf_model_find_input(const eqf_model *model, const char *name);
+size_t eqf_model_output_count(const eqf_model *model);
+eqf_tensor eqf_model_output(const eqf_model *model, size_t i);
+ptrdiff_t eqf_model_find_output(const eqf_model *model, const char *name);
+/* Parameters that may be replaced (packages made with parameters as inputs; else none). */
+size_t eqf_model_parameter_count(const eqf_model *model);
+eqf_tensor eqf_model_parameter(const eqf_model *model, size_t i);
+ptrdiff_t eqf_model_find_parameter(const eqf_model *model, const char *name);
+/* Buffers of the program that a run writes. */
+size_t eqf_model_state_count(const eqf_model *model);
+eqf_tensor eqf_model_state(const eqf_model *model, size_t i);
+ptrdiff_t eqf_model_find_state(const eqf_model *model, const char *name);
+size_t eqf_model_kernel_count(const eqf_model *model);
+/* Digest of the program that the package computes, without the data of its parameters. */
+const char *eqf_model_source_hash(const eqf_model *model);
+
+/* One execution context of a model: its own state, scratch memory and threads. Used by one thread
+ * at a time; several of one model run independently. */
+typedef struct eqf_exec eqf_exec;
+
+/* `threads` counts the caller; 0: all processors of this process. State starts from the values
+ * stored in the package. */
+eqf_status eqf_exec_new(eqf_ctx *ctx, const eqf_model *model, int threads, eqf_exec **out);
+void eqf_exec_free(eqf_exec *exec);
+
+/* Runs once. inputs[i] and outputs[i] point to dense row-major memory of the size that the model
+ * states, aligned as the dtype needs; a tensor without elements may be NULL. outputs[i] may be NULL
+ * when the value is not wanted. Outputs may not overlap one another or an input, except that the
+ * new value of an input (an output that the program assigns to it) may be written over it.
+ * When the run succeeds, state holds what the program assigned to it. Errors: EQF_E_ARGUMENT;
+ * EQF_E_DATA when an index in an input is out of range: state is as before, outputs are undefined.
+ * Nothing passed in is kept. */
+eqf_status eqf_exec_run(eqf_exec *exec, const void *const *inputs, void *const *outputs);
+
+/* Uses `data` (`bytes` long, as the model states) for parameter `i` from now on; it is borrowed
+ * until replaced again or the exec is freed. NULL: the stored value again. */
+eqf_status eqf_exec_set_parameter(eqf_exec *exec, size_t i, const void *data, size_t bytes);
+
+/* Copies the present value of state `i` out, or a new one in; `bytes` as the model states. */
+eqf_status eqf_exec_get_state(const eqf_exec *exec, size_t i, void *data, size_t bytes);
+eqf_status eqf_exec_set_state(eqf_exec *exec, size_t i, const void *data, size_t bytes);
+/* Back to the stored values. */
+void eqf_exec_reset(eqf_exec *exec);
+
+/* The inputs that the package was verified with: those stored in it, else the seeded ones. */
+eqf_status eqf_model_inputs(eqf_ctx *ctx, const eqf_model *model, eqf_tensors **out);
+
+/* Comparison of a run with the reference. */
+typedef struct eqf_check_result {
+    bool passed;
+    const double *rel_l2;    /* an output each; 0 for integers that agree */
+    const double *tolerance; /* what each was allowed */
+    size_t output_count;
+    const char *first; /* the first output that differs and how; "" when passed */
+} eqf_check_result;
+/* Compares `outputs` (as for eqf_exec_run, none NULL) of a run that started from the stored state.
+ * program NULL: with the reference in the package, which belongs to eqf_model_inputs. Else with a
+ * reference computed by interpreting `program` on `inputs`; EQF_E_ARGUMENT when it is another
+ * program than the package's, or has other parameters. *out belongs to `exec` until its next check.
+ * A difference is EQF_OK with passed == false. */
+eqf_status eqf_exec_check(eqf_exec *exec, const eqf_program *program, const void *const *inputs,
+                          const void *const *outputs, const eqf_check_result **out);
+
+typedef struct eqf_bench_options {
+    int threads;     /* 0: all processors of this process */
+    double budget_s; /* about how long; 0: 2 */
+    const volatile bool *cancel;
+} eqf_bench_options;
+
+typedef struct eqf_bench_result {
+    double median_us, low_us, high_us; /* median and quartiles of a run */
+    double min_us;
+    int64_t runs, kernels, flops, bytes;
+    int threads;
+    double peak_gflops, peak_gbps; /* measured at the same time on the same threads */
+    double bound_us;               /* what those peaks allow */
+    double roofline;               /* bound_us / median_us */
+} eqf_bench_result;
+/* Times the package on its own inputs. */
+eqf_status eqf_bench(eqf_ctx *ctx, const eqf_model *model, const eqf_bench_options *options,
+                     eqf_bench_result *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
