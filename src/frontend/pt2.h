@@ -18,7 +18,7 @@
  * (with line and column where there is one), a node, or the qualified name of a weight.
  *
  * Ownership: everything belongs to the arena given to fe_read_pt2, the open archive too; it is
- * closed when that arena is freed. Strings are interned: equal names are equal pointers. */
+ * closed when that arena is freed. */
 #ifndef EQF_FRONTEND_PT2_H
 #define EQF_FRONTEND_PT2_H
 
@@ -97,7 +97,7 @@ bool fe_expr_eval(const fe_expr *e, const fe_env *env, fe_number *out);
 bool fe_expr_int(const fe_expr *e, const fe_env *env, i64 *out);
 
 typedef struct fe_symbol {
-    const char *name;    /* "s77"; "u0" depends on data */
+    const char *name;     /* "s77"; "u0" depends on data */
     bool depends_on_data; /* a `u` symbol: boundary when live */
     bool has_hint;
     i64 hint;
@@ -148,9 +148,9 @@ typedef enum fe_dtype {
     FE_U64 = 35
 } fe_dtype;
 /* "f32", "bf16", "f8_e4m3fn" …; NULL for a code that schema 8.20 does not define. */
-const char *fe_dtype_name(u32 dtype);
+const char *fe_dtype_name(u32 code);
 /* Bytes of an element; 0 for an unknown code. */
-i64 fe_dtype_bytes(u32 dtype);
+i64 fe_dtype_bytes(u32 code);
 
 /* A value of one graph: graph->values[id.i]. values[0] is reserved, so zero means "none". */
 typedef struct fe_value_id {
@@ -226,7 +226,8 @@ typedef struct fe_node {
     const char *module; /* "layers.0.attn", innermost module; "" when unknown or the root */
     i64 n_inputs, n_outputs;
     const fe_arg *inputs;
-    const fe_arg *outputs; /* one per result: TENSOR, SYM_*, NONE (undefined), or a LIST of TENSOR */
+    const fe_arg
+        *outputs; /* one per result: TENSOR, SYM_*, NONE (undefined), or a LIST of TENSOR */
 } fe_node;
 
 typedef struct fe_graph {
@@ -251,14 +252,14 @@ typedef struct fe_weight {
     u32 storage;                /* equal for weights that share one record (ties, slices) */
     i64 storage_bytes;
     bool is_absent; /* exported without data: reading it is an error */
-    bool is_pickle; /* a tensor subclass: likewise */
 } fe_weight;
 
 /* ---- the program --------------------------------------------------------------------------- */
 
 typedef enum fe_input_kind {
     FE_IN_USER,      /* a tensor or a number that the caller passes */
-    FE_IN_CONSTANT,  /* a constant argument: a precondition, nothing to pass (graph input: a constant) */
+    FE_IN_CONSTANT,  /* a constant argument: a precondition, nothing to pass (graph input: a
+                        constant) */
     FE_IN_PARAMETER, /* weight */
     FE_IN_BUFFER,    /* weight; persistent or not */
     FE_IN_TENSOR     /* weight: a tensor constant */
@@ -289,7 +290,8 @@ typedef struct fe_output {
 
 /* Which of the exporter's dialects; see verifiers. */
 typedef enum fe_form {
-    FE_FORM_TRAINING, /* composites, in-place operators, views alias; mutations not in the outputs */
+    FE_FORM_TRAINING,  /* composites, in-place operators, views alias; mutations not in the outputs
+                        */
     FE_FORM_FUNCTIONAL /* after run_decompositions(); mutations are outputs */
 } fe_form;
 
@@ -311,7 +313,6 @@ typedef struct fe_program {
     const fe_range *ranges;
     const fe_guard *guards;
     const char **notes; /* one-line remarks: a newer schema, an absent weight */
-    intern *names;      /* every name in the program */
     struct fe_archive *archive;
 } fe_program;
 
@@ -331,7 +332,7 @@ fe_program *fe_read_pt2_bytes(arena *a, const char *file, const void *bytes, i64
 
 /* The elements of `w` in row-major order, little-endian, into out[0, w->bytes). A record shared by
  * several weights is read once; the CRC of every record that is read is verified. Throws EQF_E_DATA
- * naming the weight when it is absent, pickled or damaged. */
+ * naming the weight when it is absent or damaged. */
 void fe_weight_read(fe_program *p, const fe_weight *w, void *out);
 
 /* The argument called `name`, or NULL. */
