@@ -1,0 +1,317 @@
+/* Package directories that appear whole or not at all. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "package/package.h"
+
+#ifndef RENAME_EXCHANGE
+#define RENAME_EXCHANGE 2
+#endif
+
+#define MARK ".equiforge-"
+
+struct pk_writer {
+    arena *a;
+    eqf_ctx *ctx;
+    const char *target, *parent, *base; /* target = parent/base */
+    const char *directory;              /* the temporary sibling */
+    int lock;                           /* descriptor of it, locked */
+    bool kept;                          /* committed: nothing to remove */
+    VEC(rt_file) files;
+};
+
+/* What a package directory may hold. */
+static const char *const members[] = {
+    RT_PLAN_FILE,  "program.eqf", "proof.eqf",         RT_KERNELS_DIR, RT_WEIGHTS_FILE,
+    RT_CHECK_FILE, "report.json", "equiforge_model.h",
+};
+
+static _Noreturn void io_error(const pk_writer *w, const char *path, const char *what)
+{
+    eqf_throw(w->ctx, EQF_E_IO, path, NULL, "cannot %s: %s", what, strerror(errno));
+}
+
+/* ---- removing ---------------------------------------------------------------------------------- */
+
+/* Removes a directory of ours, two levels deep; best effort, since what stays is found again. */
+static void remove_tree(int at, const char *name, int depth)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d) {
+        if (fd >= 0)
+            close(fd);
+        unlinkat(at, name, 0);
+        return;
+    }
+    struct dirent *e;
+    while ((e = readdir(d))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (unlinkat(fd, e->d_name, 0) != 0 && depth > 0)
+            remove_tree(fd, e->d_name, depth - 1);
+    }
+    closedir(d);
+    unlinkat(at, name, AT_REMOVEDIR);
+}
+
+static void release(void *p)
+{
+    pk_writer *w = p;
+    if (w->directory && !w->kept)
+        remove_tree(AT_FDCWD, w->directory, 1);
+    if (w->lock >= 0)
+        close(w->lock);
+    w->lock = -1;
+}
+
+/* Directories for the same target whose writers are gone. */
+static void remove_leftovers(const pk_writer *w)
+{
+    DIR *d = opendir(w->parent);
+    if (!d)
+        io_error(w, w->parent, "open");
+    const char *prefix = arena_printf(w->a, ".%s" MARK, w->base);
+    struct dirent *e;
+    while ((e = readdir(d))) {
+        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            remove_tree(dirfd(d), e->d_name, 1);
+        close(fd);
+    }
+    closedir(d);
+}
+
+/* ---- the target -------------------------------------------------------------------------------- */
+
+static bool is_member(const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(members); i++)
+        if (strcmp(members[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Replacing must destroy nothing but a package: the plan's head, and no file that no package has. */
+static void check_target(const pk_writer *w)
+{
+    struct stat st;
+    if (lstat(w->target, &st) != 0) {
+        if (errno != ENOENT)
+            io_error(w, w->target, "look at");
+        return;
+    }
+    static const char head[] = "{\"format\":\"equiforge-plan\"";
+    char text[sizeof head] = "";
+    const char *plan = arena_printf(w->a, "%s/%s", w->target, RT_PLAN_FILE);
+    int fd = S_ISDIR(st.st_mode) ? open(plan, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    bool ours = fd >= 0 && read(fd, text, sizeof head - 1) == (ssize_t)sizeof head - 1 &&
+                memcmp(text, head, sizeof head - 1) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (!ours)
+        eqf_throw(w->ctx, EQF_E_ARGUMENT, w->target, NULL,
+                  "exists and is no package; it is left alone: choose another name, or remove it");
+    DIR *d = opendir(w->target);
+    if (!d)
+        io_error(w, w->target, "open");
+    const char *stranger = NULL;
+    struct dirent *e;
+    while ((e = readdir(d)) && !stranger)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && !is_member(e->d_name))
+            stranger = arena_strdup(w->a, e->d_name);
+    closedir(d);
+    if (stranger)
+        eqf_throw(w->ctx, EQF_E_ARGUMENT, w->target, stranger,
+                  "is no part of a package; move it away before the package is replaced");
+}
+
+/* Splits `path`; an existing target is resolved first, so that a link keeps pointing at it. */
+static void find_target(pk_writer *w, const char *path)
+{
+    char *real = realpath(path, NULL);
+    char *target = arena_strdup(w->a, real ? real : path);
+    free(real);
+    i64 n = (i64)strlen(target);
+    while (n > 1 && target[n - 1] == '/')
+        target[--n] = 0;
+    char *slash = strrchr(target, '/');
+    w->target = target;
+    w->base = slash ? slash + 1 : target;
+    w->parent = !slash           ? "."
+                : slash == target ? "/"
+                                  : arena_strndup(w->a, target, slash - target);
+    if (n == 0 || w->base[0] == 0 || strcmp(w->base, "..") == 0 || strcmp(w->base, ".") == 0)
+        eqf_throw(w->ctx, EQF_E_ARGUMENT, path, NULL, "no name for a package");
+}
+
+pk_writer *pk_begin(arena *a, const char *path)
+{
+    pk_writer *w = NEW(a, pk_writer);
+    w->a = a;
+    w->ctx = arena_ctx(a);
+    w->lock = -1;
+    find_target(w, path);
+    check_target(w);
+    remove_leftovers(w);
+    arena_defer(a, release, w);
+    for (int attempt = 0; attempt < 100; attempt++) {
+        const char *name =
+            arena_printf(a, "%s/.%s" MARK "%ld-%d", w->parent, w->base, (long)getpid(), attempt);
+        if (mkdir(name, 0777) != 0) {
+            if (errno == EEXIST)
+                continue;
+            io_error(w, w->target, "write");
+        }
+        int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        struct stat st;
+        /* Another writer may have taken it for a leftover before it was locked. */
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && stat(name, &st) == 0) {
+            w->directory = name;
+            w->lock = fd;
+            break;
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    if (!w->directory)
+        eqf_throw(w->ctx, EQF_E_IO, w->target, NULL, "cannot make a temporary folder beside it");
+    if (mkdir(arena_printf(a, "%s/%s", w->directory, RT_KERNELS_DIR), 0777) != 0)
+        io_error(w, w->target, "write");
+    return w;
+}
+
+const char *pk_directory(const pk_writer *w)
+{
+    return w->directory;
+}
+
+/* ---- files ------------------------------------------------------------------------------------- */
+
+static void list(pk_writer *w, const char *name, const void *data, i64 n)
+{
+    rt_file f = {.name = arena_strdup(w->a, name), .bytes = n};
+    digest_hex(data, n, f.digest);
+    for (i64 i = 0; i < w->files.n; i++)
+        if (strcmp(w->files.at[i].name, name) == 0) {
+            w->files.at[i] = f;
+            return;
+        }
+    vec_push(w->a, &w->files, f);
+}
+
+static void sync_path(const pk_writer *w, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        io_error(w, path, "open");
+    int failed = fsync(fd);
+    close(fd);
+    /* Some file systems cannot sync a folder (EINVAL); then there is nothing to wait for. */
+    if (failed && errno != EINVAL)
+        io_error(w, path, "write");
+}
+
+void pk_add(pk_writer *w, const char *name, const void *data, i64 n)
+{
+    if (!rt_name_ok(name))
+        eqf_bug(w->ctx, "%s is not a name for a package's file", name);
+    file_write(w->ctx, arena_printf(w->a, "%s/%s", w->directory, name), data, n);
+    list(w, name, data, n);
+}
+
+void pk_adopt(pk_writer *w, const char *name)
+{
+    const char *path = arena_printf(w->a, "%s/%s", w->directory, name);
+    sync_path(w, path);
+    arena *scratch = arena_child(w->a);
+    i64 n;
+    const void *data = file_map(scratch, path, &n);
+    list(w, name, data, n);
+    arena_free(scratch);
+}
+
+const char *pk_adopt_as_digest(pk_writer *w, const char *name, const char *prefix,
+                               const char *suffix)
+{
+    const char *path = arena_printf(w->a, "%s/%s", w->directory, name);
+    arena *scratch = arena_child(w->a);
+    i64 n;
+    char digest[33];
+    digest_hex(file_map(scratch, path, &n), n, digest);
+    arena_free(scratch);
+    const char *result = arena_printf(w->a, "%s%s%s", prefix, digest, suffix);
+    if (rename(path, arena_printf(w->a, "%s/%s", w->directory, result)) != 0)
+        io_error(w, path, "rename");
+    pk_adopt(w, result);
+    return result;
+}
+
+void pk_seal(pk_writer *w, rt_package *package)
+{
+    memset(&package->files, 0, sizeof package->files);
+    for (i64 i = 0; i < w->files.n; i++)
+        vec_push(w->a, &package->files, w->files.at[i]);
+    str text = str_new(w->a);
+    rt_plan_print(&text, package);
+    file_write(w->ctx, arena_printf(w->a, "%s/%s", w->directory, RT_PLAN_FILE), str_text(&text),
+               text.n);
+}
+
+/* ---- the moment it appears ---------------------------------------------------------------------- */
+
+static int exchange(const char *a, const char *b)
+{
+    return (int)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+void pk_commit(pk_writer *w)
+{
+    sync_path(w, arena_printf(w->a, "%s/%s", w->directory, RT_KERNELS_DIR));
+    sync_path(w, w->directory);
+    struct stat st;
+    bool exists = lstat(w->target, &st) == 0;
+    if (!exists) {
+        if (rename(w->directory, w->target) != 0)
+            io_error(w, w->target, "write");
+        w->kept = true;
+    } else {
+        check_target(w); /* it may be something else by now */
+        if (exchange(w->directory, w->target) == 0) {
+            /* What has the temporary name now is the old package: removed with the writer. */
+        } else if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) {
+            /* No exchange on this file system: the old one steps aside, unlocked, and comes back
+             * should the second rename fail. */
+            const char *aside = arena_printf(w->a, "%s-old", w->directory);
+            if (rename(w->target, aside) != 0)
+                io_error(w, w->target, "replace");
+            if (rename(w->directory, w->target) != 0) {
+                int error = errno;
+                if (rename(aside, w->target) != 0)
+                    eqf_throw(w->ctx, EQF_E_IO, w->target, NULL,
+                              "cannot be replaced; the old package is now %s", aside);
+                errno = error;
+                io_error(w, w->target, "replace");
+            }
+            remove_tree(AT_FDCWD, aside, 1);
+            w->kept = true;
+        } else {
+            io_error(w, w->target, "replace");
+        }
+    }
+    sync_path(w, w->parent);
+    release(w);
+    w->kept = true;
+}
