@@ -1,0 +1,275 @@
+/* The reference interpreter: every live term in order, each value dropped after its last use.
+ * Floats are f64 and integers exact i64 throughout; with `round` every result is rounded to what
+ * its dtype stores. */
+#include <stdio.h>
+
+#include "ir/eval.h"
+#include "ir/scalar.h"
+
+_Noreturn void eval_throw(const eval *e, u32 node, eqf_status status, const char *format, ...)
+{
+    const ir_program *p = e->p;
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    const char *origin = intern_text(p->names, p->nodes.at[node].origin);
+    const char *op = ir_row(p->nodes.at[node].op)->name;
+    eqf_throw(e->ctx, status, p->file, *origin ? origin : op, "%s: %s", op, message);
+}
+
+void eval_poll(const eval *e)
+{
+    if (e->options.cancel && *e->options.cancel)
+        eqf_throw(e->ctx, EQF_E_INTERRUPTED, e->p->file, NULL, "interrupted");
+}
+
+i64 eval_count(const eval *e, ir_atoms dims)
+{
+    i64 n = ir_count_elements(e->p, dims);
+    if (n > INT64_MAX / 64)
+        eqf_throw(e->ctx, EQF_E_LIMIT, e->p->file, NULL, "a value with more elements than memory");
+    return n;
+}
+
+value *eval_new(eval *e, u32 k)
+{
+    const ir_node *node = &e->p->nodes.at[k];
+    value *v = &e->values[k];
+    i64 count = ir_count_elements(e->p, node->dims);
+    if (count > INT64_MAX / 64)
+        eval_throw(e, k, EQF_E_LIMIT, "more elements than memory can have");
+    *v = (value){.dims = node->dims,
+                 .dtype = node->dtype,
+                 .is_float = dtype_is_float(node->dtype),
+                 .count = count};
+    v->p = heap_alloc(e->ctx, count * (i64)sizeof(i64));
+    return v;
+}
+
+static void drop(eval *e, u32 k)
+{
+    heap_free(e->ctx, e->values[k].p, e->values[k].count * (i64)sizeof(i64));
+    e->values[k].p = NULL;
+}
+
+void eval_settle(const eval *e, value *v, i64 offset, i64 n)
+{
+    if (v->is_float) {
+        f64 *x = v->f + offset;
+        if (!e->options.round || v->dtype == DT_f64)
+            return;
+        if (v->dtype == DT_f32)
+            for (i64 j = 0; j < n; j++)
+                x[j] = (f64)(f32)x[j];
+        else
+            for (i64 j = 0; j < n; j++)
+                x[j] = eqf_round_float(v->dtype, x[j]);
+    } else if (v->dtype != DT_i64) {
+        i64 *x = v->i + offset;
+        for (i64 j = 0; j < n; j++)
+            x[j] = eqf_wrap(v->dtype, x[j]);
+    }
+}
+
+/* ---- boundary ------------------------------------------------------------------------------- */
+
+/* The atoms of a port in the order of its dims: a dense row-major tensor is a value over them. */
+static ir_atoms port_order(eval *e, const ir_port *port)
+{
+    VEC(ir_atom) all = {0};
+    for (i64 i = 0; i < port->rank; i++)
+        for (i64 j = 0; j < port->dims[i].atoms.n; j++)
+            vec_push(e->scratch, &all, port->dims[i].atoms.at[j]);
+    return (ir_atoms){all.at, all.n};
+}
+
+static void check_input(const eval *e, i64 index, const tensor *t)
+{
+    const ir_program *p = e->p;
+    const ir_port *port = &p->inputs.at[index];
+    const char *name = intern_text(p->names, port->name);
+    bool is_wide = dtype_is_float(port->dtype) && t->type == DT_f64;
+    if (t->type != port->dtype && !is_wide)
+        eqf_throw(e->ctx, EQF_E_ARGUMENT, p->file, name, "input \"%s\" is %s, wants %s", name,
+                  dtype_name(t->type), dtype_name(port->dtype));
+    bool is_same = t->rank == port->rank;
+    for (i64 i = 0; is_same && i < port->rank; i++)
+        is_same = t->shape[i] == port->dims[i].extent;
+    if (is_same)
+        return;
+    str wanted = str_new(e->scratch);
+    for (i64 i = 0; i < port->rank; i++)
+        str_printf(&wanted, "%s%lld", i ? ", " : "", (long long)port->dims[i].extent);
+    eqf_throw(e->ctx, EQF_E_ARGUMENT, p->file, name, "input \"%s\" has another shape than [%s]",
+              name, str_text(&wanted));
+}
+
+typedef struct widening {
+    const tensor *from;
+    value *to;
+} widening;
+
+static void widen_row(void *user, i64 n, const i64 *offset)
+{
+    const widening *w = user;
+    for (i64 j = offset[0]; j < offset[0] + n; j++)
+        if (w->to->is_float)
+            w->to->f[j] = tensor_get_f64(w->from, j);
+        else
+            w->to->i[j] = tensor_get_i64(w->from, j);
+}
+
+static void load(eval *e, u32 k, const tensor *inputs)
+{
+    const ir_node *node = &e->p->nodes.at[k];
+    i64 index = ir_input_find(e->p, node->attr.name);
+    const ir_port *port = &e->p->inputs.at[index];
+    value *v = eval_new(e, k);
+    value dense = *v;
+    dense.dims = port_order(e, port);
+    i64 *shape = NEW_N(e->scratch, i64, port->rank);
+    for (i64 i = 0; i < port->rank; i++)
+        shape[i] = port->dims[i].extent;
+    tensor stored = {.type = port->dtype, .rank = port->rank, .shape = shape};
+    if (inputs && inputs[index].data) {
+        stored = inputs[index];
+        check_input(e, index, &stored);
+    } else {
+        stored.data = arena_alloc(e->scratch, tensor_bytes(e->ctx, &stored));
+        e->p->source.read(e->p->source.user, e->ctx, index, stored.data);
+    }
+    dense.p = NEW_N(e->scratch, i64, dense.count);
+    nest flat = {.operands = 1};
+    nest_add(&flat, dense.count, (i64[]){1});
+    widening w = {&stored, &dense};
+    nest_run(e, &flat, 1, widen_row, &w);
+    nest t = nest_over(e, v->dims, (const value *[]){v, &dense}, 2);
+    nest_copy(e, &t, v->p, dense.p);
+    eval_settle(e, v, 0, v->count);
+}
+
+static void store(eval *e, i64 index, arena *out, tensor *result)
+{
+    const ir_port *port = &e->p->outputs.at[index];
+    i64 *shape = NEW_N(out, i64, port->rank);
+    for (i64 i = 0; i < port->rank; i++)
+        shape[i] = port->dims[i].extent;
+    bool is_float = dtype_is_float(port->dtype), is_bool = port->dtype == DT_bool;
+    *result = (tensor){.name = arena_strdup(out, intern_text(e->p->names, port->name)),
+                       .type = is_float ? DT_f64 : is_bool ? DT_bool : DT_i64,
+                       .rank = port->rank,
+                       .shape = shape};
+    result->data = arena_alloc(out, tensor_bytes(e->ctx, result));
+    if (!port->term.i)
+        return;
+    const value *v = &e->values[port->term.i];
+    value dense = {.dims = port_order(e, port)};
+    dense.count = eval_count(e, dense.dims);
+    dense.p = is_bool ? (void *)NEW_N(e->scratch, i64, dense.count) : result->data;
+    nest t = nest_over(e, dense.dims, (const value *[]){&dense, v}, 2);
+    nest_copy(e, &t, dense.p, v->p);
+    for (i64 i = 0; is_bool && i < dense.count; i++)
+        ((u8 *)result->data)[i] = dense.i[i] != 0;
+}
+
+/* ---- the run -------------------------------------------------------------------------------- */
+
+static void leaf(eval *e, u32 k, const tensor *inputs)
+{
+    const ir_node *node = &e->p->nodes.at[k];
+    if (node->op == IR_in) {
+        load(e, k, inputs);
+        return;
+    }
+    value *v = eval_new(e, k);
+    if (node->op == IR_iota)
+        for (i64 i = 0; i < v->count; i++)
+            v->i[i] = i;
+    else if (v->is_float)
+        v->f[0] = node->attr.f;
+    else
+        v->i[0] = node->attr.i;
+    eval_settle(e, v, 0, v->count);
+}
+
+static void evaluate(eval *e, u32 k, const tensor *inputs)
+{
+    const ir_node *node = &e->p->nodes.at[k];
+    switch ((ir_class)ir_row(node->op)->class_) {
+    case IR_LEAF:
+        leaf(e, k, inputs);
+        break;
+    case IR_EWISE:
+        eval_pointwise(e, k);
+        break;
+    case IR_REDUCE:
+        eval_reduce(e, k);
+        break;
+    case IR_MATMUL:
+        eval_matmul(e, k);
+        break;
+    case IR_INDEX:
+        eval_index(e, k);
+        break;
+    case IR_GATHER:
+        if (node->op == IR_gather)
+            eval_gather(e, k);
+        else
+            eval_scatter(e, k);
+        break;
+    case IR_PLAIN:
+        if (node->op == IR_scan)
+            eval_scan(e, k);
+        else
+            eval_argsort(e, k);
+        break;
+    case IR_OPAQUE:
+        eval_throw(e, k, EQF_E_UNSUPPORTED, "\"%s\" has no meaning here",
+                   intern_text(e->p->names, node->attr.name));
+    }
+}
+
+static void run(eval *e, arena *own, const tensor *inputs, arena *out, tensor *outputs)
+{
+    const ir_program *p = e->p;
+    i64 *uses = NEW_N(own, i64, p->nodes.n);
+    for (i64 i = 0; i < p->outputs.n; i++)
+        uses[p->outputs.at[i].term.i]++;
+    for (i64 k = p->nodes.n - 1; k > 0; k--)
+        for (i64 i = 0; uses[k] > 0 && i < p->nodes.at[k].arg_count; i++)
+            uses[p->nodes.at[k].args[i].i]++;
+    for (i64 k = 1; k < p->nodes.n; k++) {
+        const ir_node *node = &p->nodes.at[k];
+        if (uses[k] == 0)
+            continue;
+        eval_poll(e);
+        e->scratch = arena_child(own);
+        evaluate(e, (u32)k, inputs);
+        for (i64 i = 0; i < node->arg_count; i++)
+            if (--uses[node->args[i].i] == 0)
+                drop(e, node->args[i].i);
+        arena_free(e->scratch);
+    }
+    e->scratch = arena_child(own);
+    for (i64 i = 0; i < p->outputs.n; i++)
+        store(e, i, out, &outputs[i]);
+}
+
+void ir_eval(const ir_program *p, const tensor *inputs, arena *out, tensor *outputs,
+             ir_eval_options options)
+{
+    eqf_ctx *ctx = arena_ctx(out);
+    arena *own = arena_child(out);
+    eval e = {.p = p, .ctx = ctx, .options = options};
+    e.values = NEW_N(own, value, p->nodes.n);
+    trap t;
+    TRY(ctx, t)
+        run(&e, own, inputs, out, outputs);
+    for (i64 k = 1; k < p->nodes.n; k++)
+        drop(&e, (u32)k);
+    arena_free(own);
+    if (t.status != EQF_OK)
+        eqf_rethrow(ctx, t.status);
+}
