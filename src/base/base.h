@@ -208,6 +208,12 @@ void sx_print(str *out, const sx *x);
 char *file_read(arena *a, const char *path, i64 max, i64 *n);
 /* Writes to PATH.tmp-<pid>, syncs, renames. Throws EQF_E_IO; nothing is left behind then. */
 void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n);
+/* The same from several pieces of memory, one after another. */
+typedef struct file_part {
+    const void *data;
+    i64 size;
+} file_part;
+void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count);
 /* Read-only mapping, unmapped with the arena. An empty file gives a non-NULL pointer. */
 const void *file_map(arena *a, const char *path, i64 *n);
 

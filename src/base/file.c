@@ -58,6 +58,11 @@ char *file_read(arena *a, const char *path, i64 max, i64 *n)
 
 void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n)
 {
+    file_write_parts(ctx, path, &(file_part){data, n}, 1);
+}
+
+void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count)
+{
     char temporary[4096];
     int length = snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
     if (length < 0 || length >= (int)sizeof temporary)
@@ -65,14 +70,16 @@ void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n)
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot write: %s", strerror(errno));
-    i64 done = 0;
     int error = 0;
-    while (done < n && !error) {
-        ssize_t w = write(fd, (const char *)data + done, (size_t)(n - done));
-        if (w >= 0)
-            done += w;
-        else if (errno != EINTR)
-            error = errno;
+    for (i64 i = 0; i < count && !error; i++) {
+        i64 done = 0;
+        while (done < parts[i].size && !error) {
+            ssize_t w = write(fd, (const char *)parts[i].data + done, (size_t)(parts[i].size - done));
+            if (w >= 0)
+                done += w;
+            else if (errno != EINTR)
+                error = errno;
+        }
     }
     if (!error && fsync(fd) != 0)
         error = errno;
