@@ -1,0 +1,423 @@
+/* The canonical form of a program: equal text for programs that differ only in the order of
+ * construction, the names of atoms, origins, and the order of commutative operands.
+ *
+ * Atoms and live terms get colours that depend on nothing else (colour refinement, as in graph
+ * canonisation): an atom starts with its extent and the places at the ports where it stands; a
+ * term's colour is made of its operator, the colours of its attributes and operands (`up`, one
+ * sweep in topological order) and of its users (`down`, one sweep back); an atom's next colour adds
+ * the terms that mention it. This repeats until it tells nothing more apart. Atoms that are
+ * still alike are alike in every respect that refinement sees, in practice symmetric; one of them
+ * is singled out and refinement goes on. At the end all atoms differ, so `up` names a term, and
+ * operands are sorted by it.                    (McKay and Piperno, "Practical graph isomorphism") */
+#include <stdlib.h>
+
+#include "ir/type.h"
+
+typedef struct painter {
+    const ir_program *p;
+    arena *a;
+    bool *live;
+    u64 *atom, *next_atom; /* colours by atom */
+    bool *used;            /* atoms at ports or in live terms */
+    u64 *up, *down;        /* by term; `down` includes `up`, and `up` the `down` of last time */
+    u64 *sorted;           /* room for every colour */
+    u64 *from_users;       /* sum over users: the order in which they come must not matter */
+} painter;
+
+/* Tags keep different roles apart. */
+enum { TAG_INPUT = 1, TAG_OUTPUT, TAG_AXIS, TAG_TO, TAG_PAIR, TAG_OPERAND, TAG_SINGLE, TAG_USER };
+
+static u64 mix(u64 a, u64 b)
+{
+    return hash_u64(a, b);
+}
+
+static u64 mix3(u64 tag, u64 a, u64 b)
+{
+    return hash_u64(hash_u64(a, tag), b);
+}
+
+static u64 text_colour(const ir_program *p, u32 name)
+{
+    const char *s = intern_text(p->names, name);
+    return hash_bytes(s, (i64)strlen(s), 0);
+}
+
+static bool is_commutative(const ir_node *node)
+{
+    return (ir_row(node->op)->flags & IR_COMM) && node->arg_count == 2;
+}
+
+/* Where a list is a set, or pairs without an order, the position says nothing. */
+static u64 axis_position(const ir_node *node, i64 i)
+{
+    return ir_axis_is_set(node->op) || node->op == IR_rename ? 0 : (u64)i + 1;
+}
+
+static u64 to_position(const ir_node *node, i64 i)
+{
+    if (node->op == IR_slice) /* a set of (atom, step) */
+        return (u64)node->attr.ints.at[i + 1];
+    return ir_to_is_set(node->op) || node->op == IR_rename ? 0 : (u64)i + 1;
+}
+
+/* What is known of the attributes, by colours of atoms. */
+static u64 attributes(const painter *w, const ir_node *node)
+{
+    const ir_attr *x = &node->attr;
+    u64 bits, h = mix3(node->op, (u64)x->dtype << 8 | x->reducer, (u64)x->i);
+    memcpy(&bits, &x->f, sizeof bits);
+    h = mix(h, bits);
+    h = mix(h, text_colour(w->p, x->name));
+    u64 sum = 0;
+    for (i64 i = 0; i < x->axis.n; i++)
+        sum += mix3(TAG_AXIS, w->atom[x->axis.at[i].i], axis_position(node, i));
+    for (i64 i = 0; i < x->to.n; i++)
+        sum += mix3(TAG_TO, w->atom[x->to.at[i].i], to_position(node, i));
+    if (node->op == IR_rename)
+        for (i64 i = 0; i < x->to.n; i++)
+            sum += mix3(TAG_PAIR, w->atom[x->axis.at[i].i], w->atom[x->to.at[i].i]);
+    h = mix(h, sum);
+    if (node->op == IR_slice)
+        return mix(h, (u64)x->ints.at[0]);
+    for (i64 i = 0; i < x->ints.n; i++)
+        h = mix(h, (u64)x->ints.at[i]);
+    return h;
+}
+
+/* Operand positions that may be exchanged are one. */
+static u64 operand_position(const ir_node *node, i64 i)
+{
+    return is_commutative(node) ? 0 : (u64)i + 1;
+}
+
+static void sweep_up(painter *w)
+{
+    for (i64 k = 1; k < w->p->nodes.n; k++) {
+        const ir_node *node = &w->p->nodes.at[k];
+        if (!w->live[k])
+            continue;
+        u64 sum = 0;
+        for (i64 i = 0; i < node->arg_count; i++)
+            sum += mix3(TAG_OPERAND, w->up[node->args[i].i], operand_position(node, i));
+        w->up[k] = mix3(attributes(w, node), sum, w->down[k]);
+    }
+}
+
+static void sweep_down(painter *w)
+{
+    const ir_program *p = w->p;
+    memset(w->from_users, 0, (size_t)p->nodes.n * sizeof *w->from_users);
+    for (i64 i = 0; i < p->outputs.n; i++)
+        w->from_users[p->outputs.at[i].term.i] += mix(TAG_OUTPUT, (u64)i);
+    for (i64 k = p->nodes.n - 1; k > 0; k--) {
+        const ir_node *node = &p->nodes.at[k];
+        if (!w->live[k])
+            continue;
+        w->down[k] = mix3(TAG_USER, w->up[k], w->from_users[k]);
+        for (i64 i = 0; i < node->arg_count; i++)
+            w->from_users[node->args[i].i] +=
+                mix3(TAG_OPERAND, w->down[k], operand_position(node, i));
+    }
+}
+
+static void sweep_atoms(painter *w)
+{
+    const ir_program *p = w->p;
+    u64 *sum = w->next_atom;
+    memset(sum, 0, (size_t)p->atoms.n * sizeof *sum);
+    for (i64 k = 1; k < p->nodes.n; k++) {
+        const ir_node *node = &p->nodes.at[k];
+        if (!w->live[k])
+            continue;
+        const ir_attr *x = &node->attr;
+        for (i64 i = 0; i < x->axis.n; i++) {
+            u64 pair = node->op == IR_rename ? w->atom[x->to.at[i].i] : 0;
+            sum[x->axis.at[i].i] += mix3(TAG_AXIS + pair, w->down[k], axis_position(node, i));
+        }
+        for (i64 i = 0; i < x->to.n; i++) {
+            u64 pair = node->op == IR_rename ? w->atom[x->axis.at[i].i] : 0;
+            sum[x->to.at[i].i] += mix3(TAG_TO + pair, w->down[k], to_position(node, i));
+        }
+    }
+    for (i64 d = 1; d < p->atoms.n; d++)
+        w->atom[d] = mix(w->atom[d], sum[d]);
+}
+
+static int compare_u64(const void *p, const void *q)
+{
+    u64 a = *(const u64 *)p, b = *(const u64 *)q;
+    return a < b ? -1 : a > b;
+}
+
+static i64 count_different(u64 *at, i64 n)
+{
+    i64 different = 0;
+    qsort(at, (size_t)n, sizeof *at, compare_u64);
+    for (i64 i = 0; i < n; i++)
+        different += i == 0 || at[i] != at[i - 1];
+    return different;
+}
+
+/* Number of different colours of atoms and terms. */
+static i64 count_colours(painter *w)
+{
+    i64 n = 0, different;
+    for (i64 d = 1; d < w->p->atoms.n; d++)
+        if (w->used[d])
+            w->sorted[n++] = w->atom[d];
+    different = count_different(w->sorted, n);
+    n = 0;
+    for (i64 k = 1; k < w->p->nodes.n; k++)
+        if (w->live[k])
+            w->sorted[n++] = w->down[k];
+    return different + count_different(w->sorted, n);
+}
+
+/* Is there a colour that several atoms have? The smallest goes to *tied. */
+static bool find_tie(painter *w, u64 *tied)
+{
+    i64 n = 0;
+    for (i64 d = 1; d < w->p->atoms.n; d++)
+        if (w->used[d])
+            w->sorted[n++] = w->atom[d];
+    qsort(w->sorted, (size_t)n, sizeof *w->sorted, compare_u64);
+    for (i64 i = 1; i < n; i++)
+        if (w->sorted[i] == w->sorted[i - 1]) {
+            *tied = w->sorted[i];
+            return true;
+        }
+    return false;
+}
+
+static void refine(painter *w)
+{
+    i64 before, now = 0;
+    do {
+        sweep_up(w);
+        sweep_down(w);
+        sweep_atoms(w);
+        before = now;
+        now = count_colours(w);
+    } while (before < now);
+}
+
+static void paint_ports(painter *w)
+{
+    const ir_program *p = w->p;
+    for (i64 d = 1; d < p->atoms.n; d++)
+        w->atom[d] = mix(0, (u64)p->atoms.at[d].extent);
+    for (i64 side = 0; side < 2; side++) {
+        i64 ports = side ? p->outputs.n : p->inputs.n;
+        for (i64 i = 0; i < ports; i++) {
+            const ir_port *port = side ? &p->outputs.at[i] : &p->inputs.at[i];
+            u64 at = mix(side ? TAG_OUTPUT : TAG_INPUT, (u64)i);
+            for (i64 k = 0; k < port->rank; k++)
+                for (i64 j = 0; j < port->dims[k].atoms.n; j++) {
+                    u32 d = port->dims[k].atoms.at[j].i;
+                    w->used[d] = true;
+                    w->atom[d] = mix3(at, w->atom[d], mix((u64)k, (u64)j));
+                }
+        }
+    }
+}
+
+static void mark_live(painter *w)
+{
+    const ir_program *p = w->p;
+    for (i64 i = 0; i < p->outputs.n; i++)
+        w->live[p->outputs.at[i].term.i] = true;
+    for (i64 k = p->nodes.n - 1; k > 0; k--) {
+        const ir_node *node = &p->nodes.at[k];
+        if (!w->live[k])
+            continue;
+        for (i64 i = 0; i < node->arg_count; i++)
+            w->live[node->args[i].i] = true;
+        for (i64 i = 0; i < node->attr.axis.n; i++)
+            w->used[node->attr.axis.at[i].i] = true;
+        for (i64 i = 0; i < node->attr.to.n; i++)
+            w->used[node->attr.to.at[i].i] = true;
+    }
+    w->used[0] = false;
+}
+
+static void paint(painter *w)
+{
+    paint_ports(w);
+    mark_live(w);
+    u64 tied;
+    for (refine(w); find_tie(w, &tied); refine(w)) {
+        u32 d = 1;
+        while (!w->used[d] || w->atom[d] != tied)
+            d++;
+        w->atom[d] = mix(TAG_SINGLE, tied);
+    }
+    sweep_up(w);
+}
+
+/* ---- the copy ------------------------------------------------------------------------------- */
+
+typedef struct copier {
+    painter *w;
+    ir_program *to;
+    ir_atom *atoms; /* new ones by old */
+    ir_term *terms;
+} copier;
+
+static ir_atom copy_atom(copier *c, ir_atom d)
+{
+    if (d.i && !c->atoms[d.i].i)
+        c->atoms[d.i] = ir_atom_new(c->to, NULL, ir_extent(c->w->p, d));
+    return c->atoms[d.i];
+}
+
+static ir_atoms copy_list(copier *c, ir_atoms list)
+{
+    ir_atom *at = NEW_N(c->w->a, ir_atom, list.n);
+    for (i64 i = 0; i < list.n; i++)
+        at[i] = copy_atom(c, list.at[i]);
+    return (ir_atoms){at, list.n};
+}
+
+/* Positions 0 .. n-1 in the order in which the atoms of an unordered list get their numbers: by
+ * colour. */
+static i64 *visit_order(copier *c, ir_atoms list, bool is_set)
+{
+    i64 *order = NEW_N(c->w->a, i64, list.n);
+    for (i64 i = 0; i < list.n; i++) {
+        i64 j = i;
+        for (; is_set && j > 0 && c->w->atom[list.at[order[j - 1]].i] > c->w->atom[list.at[i].i]; j--)
+            order[j] = order[j - 1];
+        order[j] = i;
+    }
+    return order;
+}
+
+static void number_atoms(copier *c, const ir_node *node)
+{
+    bool is_pairs = node->op == IR_rename;
+    ir_atoms axis = node->attr.axis, to = node->attr.to;
+    const i64 *order = visit_order(c, axis, ir_axis_is_set(node->op) || is_pairs);
+    for (i64 i = 0; i < axis.n; i++) {
+        copy_atom(c, axis.at[order[i]]);
+        if (is_pairs)
+            copy_atom(c, to.at[order[i]]);
+    }
+    order = visit_order(c, to, ir_to_is_set(node->op) || node->op == IR_slice || is_pairs);
+    for (i64 i = 0; i < to.n; i++)
+        copy_atom(c, to.at[order[i]]);
+}
+
+static u32 copy_name(copier *c, u32 name)
+{
+    return intern_cstr(c->to->names, intern_text(c->w->p->names, name));
+}
+
+/* Exchanges the operands of a commutative operator when they are out of order. */
+static void order_operands(const painter *w, const ir_node *node, ir_term *args)
+{
+    memcpy(args, node->args, (size_t)node->arg_count * sizeof *args);
+    if (is_commutative(node) && w->up[args[0].i] > w->up[args[1].i]) {
+        args[0] = node->args[1];
+        args[1] = node->args[0];
+    }
+}
+
+static void copy_node(copier *c, u32 k)
+{
+    const ir_node *node = &c->w->p->nodes.at[k];
+    ir_term *args = NEW_N(c->w->a, ir_term, node->arg_count);
+    if (node->arg_count > 0)
+        order_operands(c->w, node, args);
+    for (i64 i = 0; i < node->arg_count; i++)
+        args[i] = c->terms[args[i].i];
+    number_atoms(c, node);
+    ir_attr attr = node->attr;
+    attr.axis = copy_list(c, attr.axis);
+    attr.to = copy_list(c, attr.to);
+    attr.name = copy_name(c, attr.name);
+    c->to->origin = copy_name(c, node->origin);
+    c->terms[k] = ir_make(c->to, node->op, attr, args, node->arg_count);
+    c->to->origin = 0;
+}
+
+typedef struct frame {
+    u32 node;
+    i64 next; /* operand */
+} frame;
+
+/* Depth first, operands in order; programs are deep, so with a stack of its own. */
+static void copy_term(copier *c, ir_term root)
+{
+    VEC(frame) stack = {0};
+    vec_push(c->w->a, &stack, (frame){root.i, 0});
+    while (stack.n > 0) {
+        frame *f = &stack.at[stack.n - 1];
+        const ir_node *node = &c->w->p->nodes.at[f->node];
+        if (c->terms[f->node].i) {
+            stack.n--;
+            continue;
+        }
+        if (f->next == node->arg_count) {
+            copy_node(c, f->node);
+            stack.n--;
+            continue;
+        }
+        i64 i = f->next++;
+        if (is_commutative(node) && c->w->up[node->args[0].i] > c->w->up[node->args[1].i])
+            i = 1 - i;
+        vec_push(c->w->a, &stack, (frame){node->args[i].i, 0});
+    }
+}
+
+static ir_port copy_port(copier *c, const ir_port *port)
+{
+    ir_port copy = *port;
+    ir_dim *dims = NEW_N(c->w->a, ir_dim, port->rank);
+    for (i64 i = 0; i < port->rank; i++)
+        dims[i] = (ir_dim){port->dims[i].extent, copy_list(c, port->dims[i].atoms)};
+    copy.dims = dims;
+    copy.name = copy_name(c, port->name);
+    copy.key = copy_name(c, port->key);
+    return copy;
+}
+
+ir_program *ir_canonical(arena *a, const ir_program *p)
+{
+    arena *scratch = arena_child(a);
+    i64 nodes = p->nodes.n, atoms = p->atoms.n;
+    painter w = {.p = p, .a = scratch};
+    w.live = NEW_N(scratch, bool, nodes);
+    w.used = NEW_N(scratch, bool, atoms);
+    w.atom = NEW_N(scratch, u64, atoms);
+    w.next_atom = NEW_N(scratch, u64, atoms);
+    w.up = NEW_N(scratch, u64, nodes);
+    w.down = NEW_N(scratch, u64, nodes);
+    w.sorted = NEW_N(scratch, u64, MAX(nodes, atoms));
+    w.from_users = NEW_N(scratch, u64, nodes);
+    paint(&w);
+
+    ir_program *to = ir_program_new(a, p->file, intern_text(p->names, p->name));
+    copier c = {&w, to, NEW_N(scratch, ir_atom, atoms), NEW_N(scratch, ir_term, nodes)};
+    if (p->source.user != p) /* the default one refers to its own program */
+        to->source = p->source;
+    for (i64 i = 0; i < p->inputs.n; i++) {
+        i64 index = ir_add_input(to, copy_port(&c, &p->inputs.at[i]));
+        c.terms[p->inputs.at[i].term.i] = to->inputs.at[index].term;
+        c.terms[0] = (ir_term){0};
+    }
+    VEC(ir_port) outputs = {0}; /* their atoms come before those inside */
+    for (i64 i = 0; i < p->outputs.n; i++)
+        vec_push(scratch, &outputs, copy_port(&c, &p->outputs.at[i]));
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        if (outputs.at[i].term.i) {
+            copy_term(&c, outputs.at[i].term);
+            outputs.at[i].term = c.terms[outputs.at[i].term.i];
+        }
+        ir_add_output(to, outputs.at[i]);
+    }
+    for (i64 i = 0; i < p->preconditions.n; i++)
+        vec_push(to->a, &to->preconditions, copy_name(&c, p->preconditions.at[i]));
+    arena_free(scratch);
+    return to;
+}
