@@ -515,6 +515,8 @@ static const char *module_path(fe_reader *r, const char *s, i64 n)
     const char *to = from ? memchr(from + 1, ',', (size_t)(end - from - 1)) : NULL;
     if (!to || !fe_is_plain_name(from + 1, to - from - 1))
         return "";
+    if (from[1] == '_' && memmem(from, (size_t)(to - from), "_empty_nn_module_stack", 22))
+        return ""; /* the exporter's stand-in for nodes that it made up */
     return fe_word(r, from + 1, to - from - 1);
 }
 

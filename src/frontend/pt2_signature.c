@@ -2,14 +2,14 @@
  *
  * Specs pair with graph inputs and outputs by position and must name the same values. Names for
  * people come from the calling convention, a pytree whose JSON stands in a string and whose
- * contexts (the keys of a dict) are JSON in strings again. A leaf below a dict or named tuple has
- * the innermost key as its name; one below tuples and lists only is out0, out1 … by position. */
+ * contexts (the keys of a dict) are JSON in strings again. A leaf directly inside a dict or named
+ * tuple has its key as name, any other is outN, N counting all leaves of the result. */
 #include "frontend/reader.h"
 
 enum { MAX_PATH_BYTES = 256 };
 
 typedef struct leaf {
-    const char *key;  /* innermost key or field; NULL: none */
+    const char *key;  /* its own key or field; NULL: none */
     const char *path; /* "['a'][0]" from the argument on; NULL: too long to matter */
     const char *root; /* the keyword of its argument; NULL: positional */
     i64 child;        /* which child of args or kwargs it lies below; -1: neither */
@@ -44,12 +44,13 @@ static const char **key_texts(tree *t, const fe_js *list, i64 n)
     const char **keys = NEW_N(t->scratch, const char *, n);
     for (i64 i = 0; i < n; i++) {
         fe_js item = fe_js_at(list, i);
-        i64 bytes;
-        const char *text = NULL;
-        if (fe_js_is_text(&item) && fe_is_plain_name((text = fe_js_text(&item, &bytes)), bytes))
-            keys[i] = text;
-        else if (!text)
+        if (fe_js_is_int(&item)) {
             keys[i] = arena_printf(t->scratch, "%lld", (long long)fe_js_i64(&item));
+            continue;
+        }
+        i64 bytes;
+        const char *text = fe_js_text(&item, &bytes);
+        keys[i] = fe_is_plain_name(text, bytes) ? text : NULL;
     }
     return keys;
 }
@@ -100,8 +101,7 @@ static void walk(tree *t, const fe_js *spec, leaf at, int depth)
     const char **keys = child_keys(t, &context, n);
     for (i64 i = 0; i < n; i++) {
         leaf below = at;
-        if (keys && keys[i])
-            below.key = keys[i];
+        below.key = keys ? keys[i] : NULL;
         if (depth == 1) {
             below.child = i;
             below.root = keys ? keys[i] : NULL;
