@@ -119,7 +119,7 @@ const eqf_program_summary *eqf_program_info(const eqf_program *program);
 
 /* The program as .eqf text, NUL-terminated; belongs to the program. Reads back to the same program,
  * data of parameters excepted. */
-eqf_status eqf_program_text(eqf_program *program, const char **out);
+const char *eqf_program_text(const eqf_program *program);
 
 /* ---- optimize ------------------------------------------------------------------------------- */
 
@@ -133,9 +133,8 @@ typedef struct eqf_optimize_options {
     int threads;                /* that the package is meant for; 0: all of this process */
     int jobs;                   /* compilers at a time; 0: all processors of this process */
     uint64_t seed;              /* of the inputs that verify the package */
-    /* Called between stages and about once a second, on the calling thread; may be NULL. `done` is
-     * in [0, 1], or negative when unknown. */
-    void (*progress)(void *user, const char *stage, double done);
+    /* Called on the calling thread when a stage begins; may be NULL. */
+    void (*progress)(void *user, const char *stage);
     void *user;
     /* Polled; once true the call ends soon, writes the best verified package so far, and returns
      * EQF_E_INTERRUPTED. May be NULL. */
@@ -217,7 +216,7 @@ eqf_status eqf_exec_run(eqf_exec *exec, const void *const *inputs, void *const *
 eqf_status eqf_exec_set_parameter(eqf_exec *exec, size_t i, const void *data, size_t bytes);
 
 /* Copies the present value of state `i` out, or a new one in; `bytes` as the model states. */
-eqf_status eqf_exec_get_state(const eqf_exec *exec, size_t i, void *data, size_t bytes);
+eqf_status eqf_exec_get_state(eqf_exec *exec, size_t i, void *data, size_t bytes);
 eqf_status eqf_exec_set_state(eqf_exec *exec, size_t i, const void *data, size_t bytes);
 /* Back to the stored values. */
 void eqf_exec_reset(eqf_exec *exec);
@@ -235,10 +234,10 @@ typedef struct eqf_check_result {
 } eqf_check_result;
 /* Compares `outputs` (as for eqf_exec_run, none NULL) of a run that started from the stored state.
  * program NULL: with the reference in the package, which belongs to eqf_model_inputs. Else with a
- * reference computed by interpreting `program` on `inputs`; EQF_E_ARGUMENT when it is another
- * program than the package's, or has other parameters. *out belongs to `exec` until its next check.
- * A difference is EQF_OK with passed == false. */
-eqf_status eqf_exec_check(eqf_exec *exec, const eqf_program *program, const void *const *inputs,
+ * reference computed by interpreting `program` (of this exec's context) on `inputs`; EQF_E_TYPE when
+ * it is another program than the package's, EQF_E_DATA when it has other parameters. *out belongs to
+ * `exec` until its next check. A difference is EQF_OK with passed == false. */
+eqf_status eqf_exec_check(eqf_exec *exec, eqf_program *program, const void *const *inputs,
                           const void *const *outputs, const eqf_check_result **out);
 
 typedef struct eqf_bench_options {

@@ -77,10 +77,11 @@ void *rt_big_alloc(arena *a, i64 bytes);
 
 typedef struct rt_peaks {
     f64 gflops; /* f32 multiply-add, counted as 2 */
-    f64 gbps;   /* reading DRAM */
+    f64 gbps;   /* reading */
 } rt_peaks;
-/* Measures for about `seconds` on the threads of `p` (NULL: the caller alone). */
-rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds);
+/* Measures for about `seconds` on the threads of `p` (NULL: the caller alone), reading an array of
+ * read_bytes, at most 192 MB: that is DRAM. */
+rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds, i64 read_bytes);
 /* Monotonic seconds. */
 f64 rt_now(void);
 

@@ -2,7 +2,7 @@
  *
  * Compute: independent chains of multiply-add on 24 vector accumulators of f32, enough to cover
  * the latency of any core with 32 registers. Memory: each thread sums its own slice of an array
- * that no cache holds. Both run on the threads of the pool for a set time, best of several rounds,
+ * of a given size; 192 MB is more than caches hold. Both run on the threads of the pool for a set time, best of several rounds,
  * since what is wanted is a limit. The FMA loop is compiled once for each vector width, the widest
  * that the CPU has is used. */
 #include <time.h>
@@ -12,6 +12,7 @@
 #define ACCUMULATORS 24
 #define FMA_ROUNDS 4096
 #define READ_BYTES ((i64)192 << 20)
+#define MIN_READ_BYTES ((i64)64 << 10) /* a thread; less would measure the pool */
 
 f64 rt_now(void)
 {
@@ -90,7 +91,7 @@ static void read_piece(void *user, i64 piece)
     j->sink += s0[0] + s0[1] + s0[2] + s0[3] + s0[4] + s0[5] + s0[6] + s0[7];
 }
 
-rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds)
+rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds, i64 read_bytes)
 {
     rt_peaks best = {0};
     i64 threads = pool_threads(p);
@@ -111,16 +112,17 @@ rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds)
         best.gflops = MAX(best.gflops, 1e-9 * flops / (rt_now() - start));
     } while (rt_now() < end);
 
+    i64 bytes = MIN(MAX(read_bytes, MIN_READ_BYTES * threads), READ_BYTES);
     arena *a = arena_new(ctx, 0);
     if (!a)
         eqf_throw(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
     TRY(ctx, t)
     {
-        u64 *data = rt_big_alloc(a, READ_BYTES);
-        memset(data, 1, (size_t)READ_BYTES);
+        u64 *data = rt_big_alloc(a, bytes);
+        memset(data, 1, (size_t)bytes);
         read_job read = {.at = data};
-        read.words = READ_BYTES / 8 / pieces / 32 * 32;
+        read.words = bytes / 8 / pieces / 32 * 32;
         end = rt_now() + seconds / 2;
         do {
             f64 start = rt_now();

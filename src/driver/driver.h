@@ -1,0 +1,143 @@
+/* driver: the stages called in order, and the bodies of the public API.
+ *
+ *     program.c   a file ─► eqf_program: what was read, its data
+ *     ranges.c    what integers an input may hold
+ *     pipeline.c  eqf_program ─► package: the table of contents of the compiler
+ *     verify.c    a built package against the reference interpreter, in a child
+ *     compare.c   one output against its reference
+ *     bench.c     timing, and the share of the roofline
+ *     api.c       the public functions that are none of the above
+ *
+ * Functions throw; those of equiforge.h are the traps. */
+#ifndef EQF_DRIVER_DRIVER_H
+#define EQF_DRIVER_DRIVER_H
+
+#include "equiforge.h"
+#include "frontend/frontend.h"
+#include "ir/ir.h"
+#include "runtime/runtime.h"
+
+struct eqf_program {
+    eqf_ctx *ctx;
+    arena *a;
+    ir_program *ir;
+    fe_report report;
+    eqf_program_summary summary;
+    const char *path, *text;
+    const char *inputs_path, *weights_path; /* NULL: none */
+    u64 seed;
+    f64 read_s;
+    char digest[33];     /* of the text */
+    tensor *data;        /* a port each, once loaded: see program_data */
+    rt_range *ranges;    /* a port each */
+    char data_digest[33]; /* of parameters, buffers and constants */
+    bool inputs_given;
+    arena *result; /* holds `optimized` */
+    eqf_optimize_report optimized; /* by the last eqf_optimize */
+};
+
+struct eqf_tensors {
+    eqf_ctx *ctx;
+    arena *a;
+    eqf_tensor *at;
+    i64 n;
+};
+
+struct eqf_model {
+    eqf_ctx *ctx;
+    rt_model *rt;
+};
+
+struct eqf_exec {
+    eqf_ctx *ctx;
+    arena *a;
+    rt_exec *rt;
+    arena *check; /* of the last eqf_exec_check */
+    eqf_check_result result;
+};
+
+/* What eqf_tensor shows of t; strings and shape are shared. */
+eqf_tensor driver_show(eqf_ctx *ctx, const tensor *t);
+/* A port of a plan as a tensor without data. */
+tensor driver_port(const rt_port *p);
+/* The inputs that a package was verified with, in order, data in `a`. */
+const eqf_tensor *model_inputs(arena *a, const rt_model *m);
+
+/* ---- program.c -------------------------------------------------------------------------------- */
+
+bool program_is_text(const eqf_program *p);
+/* The boundary's extents, in the program's arena. */
+const i64 *program_shape(const eqf_program *p, const ir_port *port);
+/* A tensor for each input port: user inputs from --inputs or seeded, the others from the archive,
+ * the weights file, or seeded in a text without one. Loads them once. */
+const tensor *program_data(eqf_program *p);
+
+/* ---- ranges.c --------------------------------------------------------------------------------- */
+
+/* For each input port the integers that make every index valid that comes from it unchanged or
+ * shifted; 0..7 where it indexes nothing. Allocated in `a`. */
+rt_range *driver_ranges(arena *a, const ir_program *p);
+
+/* ---- compare.c -------------------------------------------------------------------------------- */
+
+typedef struct comparison {
+    bool passed;
+    f64 rel_l2;      /* over places where both are finite; 0 for integers and bools */
+    const char *why; /* "" when passed; in the arena */
+} comparison;
+/* 1e-5 for f32, 1e-9 for f64, 1e-2 for half types, 0 for integers. */
+f64 compare_tolerance(dtype t);
+/* `got` in its dtype, `want` of the same count in any dtype of the same kind; non-finite values
+ * must stand at the same places once `want` is rounded to got's dtype. */
+comparison compare_tensors(arena *a, const tensor *got, const tensor *want, f64 tolerance);
+
+/* ---- verify.c --------------------------------------------------------------------------------- */
+
+/* The reference interpreter's outputs, and, computed only when asked for, how far the same program
+ * is from them when each operator rounds as eager PyTorch does. */
+typedef struct reference {
+    arena *a;
+    const ir_program *p;
+    const tensor *inputs; /* a program port each */
+    tensor *outputs;      /* exact */
+    f64 *rounding;        /* relative L2, an output each; NULL until reference_tolerance asks */
+    pool *threads;
+    const volatile bool *cancel;
+} reference;
+reference reference_make(arena *a, const ir_program *p, const tensor *inputs, pool *threads,
+                         const volatile bool *cancel);
+/* Compares output i; the tolerance is the dtype's, or twice the rounding error where that is
+ * larger; it is stored in *tolerance. */
+comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolerance);
+
+typedef struct verified {
+    f64 *rel_l2, *tolerances; /* an output each */
+    f64 median_us;
+    rt_peaks peaks;
+} verified;
+/* Runs the package in `directory` twice in a child (so that state is carried once) and compares
+ * every output with the reference; then times it for about `seconds`. Throws EQF_E_MISMATCH. */
+verified verify_package(arena *a, const ir_program *p, const rt_package *package,
+                        const char *directory, const tensor *inputs, reference *first, int threads,
+                        f64 seconds, const volatile bool *cancel);
+
+/* ---- bench.c ---------------------------------------------------------------------------------- */
+
+typedef struct timing {
+    f64 median_us, low_us, high_us, min_us;
+    i64 runs;
+} timing;
+/* Runs until about `seconds` are over, at least 3 times. */
+timing bench_run(arena *a, rt_exec *e, const void *const *inputs, void *const *outputs, f64 seconds,
+                 const volatile bool *cancel);
+typedef struct plan_work {
+    i64 flops, bytes; /* bytes: inputs, outputs, weights and states, each once */
+} plan_work;
+plan_work bench_work(const rt_plan *plan);
+f64 bench_bound_us(plan_work work, rt_peaks peaks);
+
+/* Names of plan.json's tensors inside check.safetensors. */
+#define CHECK_INPUTS "inputs/"
+#define CHECK_OUTPUTS "outputs/"
+
+#endif

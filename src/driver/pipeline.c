@@ -1,0 +1,520 @@
+/* The compiler's table of contents: `optimize` below calls the stages in order.
+ *
+ * Stages share one `making`; each fills its part of it. Everything is written into the writer's
+ * temporary directory, verified there by loading it in a child, and only then made to appear. What
+ * is thrown on the way removes it. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "codegen/codegen.h"
+#include "driver/driver.h"
+#include "package/package.h"
+#include "tune/tune.h"
+
+#define KERNELS_PER_FILE 4 /* a compiler's start costs as much as one kernel */
+#define ALIGNMENT 256
+#define TIMING_S 0.3
+
+typedef struct making {
+    eqf_program *program;
+    const ir_program *ir;
+    eqf_optimize_options options;
+    arena *a;
+    eqf_ctx *ctx;
+    pk_writer *writer;
+    int threads, jobs;
+    pool *pool;
+    tn_compiler compiler;
+    const tensor *data; /* a program port each */
+    kn_kernels kernels;
+    rt_package package;
+    reference reference;
+    verified verified;
+    eqf_optimize_report report;
+} making;
+
+static void begin(making *m, const char *stage)
+{
+    if (m->options.cancel && *m->options.cancel)
+        eqf_throw(m->ctx, EQF_E_INTERRUPTED, NULL, NULL, "interrupted");
+    if (m->options.progress)
+        m->options.progress(m->options.user, stage);
+}
+
+/* ---- what can be compiled at all ----------------------------------------------------------------- */
+
+static void check_sizes(const making *m)
+{
+    const fe_report *r = &m->program->report;
+    for (i64 i = 0; i < r->n_sizes; i++)
+        if (r->sizes[i].is_hint && !r->sizes[i].depends_on_data)
+            eqf_throw(m->ctx, EQF_E_ARGUMENT, m->program->path, r->sizes[i].name,
+                      "this symbolic dim has no value: give it one (--dim %s=%lld)",
+                      r->sizes[i].name, (long long)r->sizes[i].value);
+}
+
+/* One error for all operators that nothing here can run. */
+static void check_boundaries(const making *m)
+{
+    const fe_report *r = &m->program->report;
+    const fe_boundary *first = NULL;
+    i64 count = 0;
+    str names = str_new(m->a);
+    for (i64 i = 0; i < r->n_boundaries; i++) {
+        const fe_boundary *b = &r->boundaries[i];
+        if (b->runs)
+            continue;
+        first = first ? first : b;
+        bool is_new = true;
+        for (i64 k = 0; k < i; k++)
+            is_new = is_new && (r->boundaries[k].runs || strcmp(r->boundaries[k].op, b->op) != 0);
+        if (is_new)
+            str_printf(&names, "%s%s", names.n ? ", " : "", b->op);
+        count++;
+    }
+    if (first)
+        eqf_throw(m->ctx, EQF_E_UNSUPPORTED, m->program->path, first->node,
+                  "nothing here can run %s (%lld of the program's operators): %s",
+                  str_text(&names), (long long)count, first->reason);
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------- */
+
+static void build_kernels(making *m)
+{
+    begin(m, "lowering");
+    kn_options options = {.vector_bytes = m->compiler.vector_bytes,
+                          .threads = m->threads,
+                          .constants = !m->options.parameters_are_inputs};
+    kn_build(m->a, m->ir, options, &m->package.plan, &m->kernels);
+}
+
+static const ir_port *find_port(const ir_program *p, const char *name, i64 *index)
+{
+    for (i64 i = 0; i < p->inputs.n; i++)
+        if (strcmp(intern_text(p->names, p->inputs.at[i].name), name) == 0) {
+            *index = i;
+            return &p->inputs.at[i];
+        }
+    return NULL;
+}
+
+/* With parameters as inputs, the plan treats them like user inputs. They become weights that the
+ * package holds as given and that the caller may replace. */
+static void lift_parameters(making *m)
+{
+    rt_plan *plan = &m->package.plan;
+    i64 kept = 0, *moved_to = NEW_N(m->a, i64, plan->inputs.n + 1);
+    i64 before = plan->inputs.n;
+    for (i64 i = 0; i < before; i++) {
+        rt_port port = plan->inputs.at[i];
+        i64 index = 0;
+        const ir_port *source = find_port(m->ir, port.name, &index);
+        if (!source)
+            eqf_bug(m->ctx, "input %s of the plan is none of the program", port.name);
+        if (source->role == IR_INPUT) {
+            if (port.buffer >= 0)
+                plan->buffers.at[port.buffer].port = kept;
+            plan->inputs.at[kept] = port;
+            moved_to[i] = kept++;
+            continue;
+        }
+        moved_to[i] = -1;
+        if (port.buffer >= 0) {
+            rt_buffer *b = &plan->buffers.at[port.buffer];
+            b->role = RT_WEIGHT;
+            b->port = index;
+            b->offset = (plan->weights_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+            plan->weights_bytes = b->offset + b->bytes;
+        }
+        vec_push(m->a, &plan->parameters, port);
+    }
+    plan->inputs.n = kept;
+    for (i64 i = 0; i < plan->outputs.n; i++) {
+        rt_port *o = &plan->outputs.at[i];
+        if (o->writes > before)
+            o->writes += kept - before;
+        else if (o->writes > 0)
+            o->writes = moved_to[o->writes - 1] + 1;
+    }
+}
+
+static void compile_kernels(making *m)
+{
+    begin(m, "compiling");
+    m->package.library = "";
+    m->package.kernel_count = m->kernels.n;
+    if (m->kernels.n == 0)
+        return;
+    VEC(const char *) files = {0};
+    for (i64 i = 0; i < m->kernels.n; i += KERNELS_PER_FILE) {
+        arena *scratch = arena_child(m->a);
+        str text = str_new(scratch);
+        cg_c(&text, m->ctx, m->kernels.at + i, MIN(KERNELS_PER_FILE, m->kernels.n - i),
+             m->compiler.vector_bytes);
+        const char *name = arena_printf(m->a, RT_KERNELS_DIR "/part%02lld.c",
+                                        (long long)(i / KERNELS_PER_FILE));
+        pk_add(m->writer, name, str_text(&text), text.n);
+        vec_push(m->a, &files, name);
+        arena_free(scratch);
+    }
+    tn_sources sources = {.directory = pk_directory(m->writer),
+                          .files = files.at,
+                          .n = files.n,
+                          .library = RT_KERNELS_DIR "/new.so"};
+    tn_compile(m->ctx, &m->compiler, sources, m->jobs, m->options.cancel);
+    m->package.library =
+        pk_adopt_as_digest(m->writer, sources.library, RT_KERNELS_DIR "/", ".so");
+}
+
+/* ---- constants ------------------------------------------------------------------------------------- */
+
+typedef struct preparing {
+    const rt_plan *plan;
+    const char *library;
+    const void **sources;
+    u8 *image;
+    int threads;
+    eqf_status *status; /* shared */
+} preparing;
+
+/* In the child: generated code runs on constants just as it does on inputs. */
+static int prepare_body(void *user)
+{
+    preparing *j = user;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = ctx ? arena_new(ctx, 0) : NULL;
+    void *library = j->library[0] ? dlopen(j->library, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!a || (j->library[0] && !library))
+        return 1;
+    trap t;
+    TRY(ctx, t)
+    {
+        rt_kernel *kernels = NEW_N(a, rt_kernel, j->plan->prepare.n);
+        for (i64 i = 0; i < j->plan->prepare.n; i++) {
+            const char *symbol = j->plan->prepare.at[i].symbol;
+            void *found = symbol[0] && library ? dlsym(library, symbol) : NULL;
+            if (symbol[0] && !found)
+                eqf_throw(ctx, EQF_E_INTERNAL, NULL, symbol, "no such kernel");
+            memcpy(&kernels[i], &found, sizeof found);
+        }
+        rt_prepare(ctx, j->plan, kernels, j->sources, j->image,
+                   j->threads > 1 ? pool_new(ctx, j->threads) : NULL);
+    }
+    *j->status = t.status;
+    return 0;
+}
+
+static void unmap_image(void *p)
+{
+    preparing *j = p;
+    munmap(j->status, (size_t)(j->plan->weights_bytes + ALIGNMENT));
+}
+
+/* weights.bin: what `prepare` computes, and parameters as given. */
+static void write_weights(making *m)
+{
+    rt_plan *plan = &m->package.plan;
+    if (plan->weights_bytes == 0)
+        return;
+    begin(m, "preparing constants");
+    preparing *j = NEW(m->a, preparing);
+    size_t size = (size_t)(plan->weights_bytes + ALIGNMENT);
+    void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        eqf_throw(m->ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory (%lld bytes wanted)",
+                  (long long)size);
+    *j = (preparing){.plan = plan, .threads = m->threads};
+    j->status = shared;
+    j->image = (u8 *)shared + ALIGNMENT;
+    arena *scratch = arena_child(m->a);
+    arena_defer(scratch, unmap_image, j);
+    j->library = m->package.library[0] ? arena_printf(m->a, "%s/%s", pk_directory(m->writer),
+                                                      m->package.library)
+                                       : "";
+    j->sources = NEW_N(m->a, const void *, m->ir->inputs.n);
+    for (i64 i = 0; i < m->ir->inputs.n; i++)
+        j->sources[i] = m->data[i].data;
+    for (i64 i = 0; i < plan->parameters.n; i++) {
+        const rt_port *p = &plan->parameters.at[i];
+        const rt_buffer *b = p->buffer >= 0 ? &plan->buffers.at[p->buffer] : NULL;
+        if (b)
+            memcpy(j->image + b->offset, j->sources[b->port],
+                   (size_t)(b->count * dtype_bytes(b->type)));
+    }
+    if (plan->prepare.n > 0) {
+        tn_end end = tn_wait(tn_start_body(scratch, prepare_body, j, (tn_limits){.cpu_s = 3600}),
+                             m->options.cancel);
+        if (!tn_succeeded(end))
+            eqf_throw(m->ctx, EQF_E_MISMATCH, m->program->path, NULL,
+                      "computing constants failed: %s", tn_describe(m->a, end));
+        if (*j->status != EQF_OK)
+            eqf_throw(m->ctx, *j->status, m->program->path, NULL, "computing constants failed");
+    }
+    pk_add(m->writer, RT_WEIGHTS_FILE, j->image, plan->weights_bytes);
+    arena_free(scratch);
+}
+
+/* Buffers of sources exist only while constants are prepared. */
+static void drop_sources(making *m)
+{
+    rt_plan *plan = &m->package.plan;
+    i32 kept = 0, *moved_to = NEW_N(m->a, i32, plan->buffers.n + 1);
+    for (i64 i = 0; i < plan->buffers.n; i++) {
+        moved_to[i] = plan->buffers.at[i].role == RT_SOURCE ? -1 : kept;
+        if (moved_to[i] >= 0)
+            plan->buffers.at[kept++] = plan->buffers.at[i];
+    }
+    plan->buffers.n = kept;
+    struct {
+        rt_port *at;
+        i64 n;
+    } lists[] = {{plan->inputs.at, plan->inputs.n},
+                 {plan->outputs.at, plan->outputs.n},
+                 {plan->states.at, plan->states.n},
+                 {plan->parameters.at, plan->parameters.n}};
+    for (i64 l = 0; l < COUNT_OF(lists); l++)
+        for (i64 i = 0; i < lists[l].n; i++)
+            if (lists[l].at[i].buffer >= 0)
+                lists[l].at[i].buffer = moved_to[lists[l].at[i].buffer];
+    for (i64 i = 0; i < plan->launches.n; i++) {
+        rt_launch *l = &plan->launches.at[i];
+        rt_arg *args = arena_copy(m->a, l->args, l->arg_count * (i64)sizeof *args);
+        for (i64 k = 0; k < l->arg_count; k++) {
+            args[k].buffer = moved_to[args[k].buffer];
+            if (args[k].buffer < 0)
+                eqf_bug(m->ctx, "%s reads a parameter that only prepare has", l->symbol);
+        }
+        l->args = args;
+    }
+    plan->prepare.n = 0;
+}
+
+/* ---- what the package says about itself ---------------------------------------------------------- */
+
+static void describe(making *m)
+{
+    const eqf_program *p = m->program;
+    rt_package *k = &m->package;
+    const char *slash = strrchr(p->path, '/');
+    k->name = p->summary.name;
+    k->version = EQF_VERSION;
+    k->backend = "c";
+    k->arch = rt_arch();
+    k->compiler = m->compiler.version;
+    for (i64 i = 0; i < m->compiler.features.n; i++)
+        vec_push(m->a, &k->features, m->compiler.features.at[i]);
+    k->source = slash ? slash + 1 : p->path;
+    memcpy(k->source_digest, p->digest, sizeof k->source_digest);
+    memcpy(k->parameters_digest, p->data_digest, sizeof k->parameters_digest);
+    str rebuild = str_new(m->a);
+    str_printf(&rebuild, "equiforge optimize %s -o PACKAGE", k->source);
+    for (i64 i = 0; i < p->report.n_sizes; i++)
+        if (!p->report.sizes[i].depends_on_data)
+            str_printf(&rebuild, " --dim %s=%lld", p->report.sizes[i].name,
+                       (long long)p->report.sizes[i].value);
+    if (m->options.parameters_are_inputs)
+        str_add(&rebuild, " --parameters input");
+    k->rebuild = str_text(&rebuild);
+    k->seed = (i64)(p->seed & INT64_MAX);
+    k->has_inputs = p->inputs_given;
+    for (i64 i = 0; i < m->ir->inputs.n; i++)
+        if (m->ir->inputs.at[i].role == IR_INPUT)
+            vec_push(m->a, &k->ranges, p->ranges[i]);
+    for (i64 i = 0; i < m->ir->outputs.n; i++)
+        vec_push(m->a, &k->tolerances, compare_tolerance((dtype)m->ir->outputs.at[i].dtype));
+}
+
+/* The reference, rounded once: half types to f32, so that it stays exact beside them. */
+static tensor stored_reference(arena *a, const ir_port *port, const tensor *exact)
+{
+    tensor t = *exact;
+    t.type = port->dtype == DT_f16 || port->dtype == DT_bf16 ? DT_f32 : (dtype)port->dtype;
+    i64 n = tensor_count(arena_ctx(a), t.rank, t.shape);
+    t.data = rt_big_alloc(a, n * dtype_bytes(t.type));
+    for (i64 i = 0; i < n; i++)
+        if (dtype_is_float(t.type))
+            tensor_set_f64(&t, i, tensor_get_f64(exact, i));
+        else
+            tensor_set_i64(&t, i, tensor_get_i64(exact, i));
+    return t;
+}
+
+static void write_reference(making *m)
+{
+    arena *scratch = arena_child(m->a);
+    VEC(tensor) set = {0};
+    for (i64 i = 0; i < m->ir->inputs.n && m->program->inputs_given; i++)
+        if (m->ir->inputs.at[i].role == IR_INPUT) {
+            tensor t = m->data[i];
+            t.name = arena_printf(scratch, CHECK_INPUTS "%s", t.name);
+            vec_push(scratch, &set, t);
+        }
+    for (i64 i = 0; i < m->ir->outputs.n; i++) {
+        const ir_port *port = &m->ir->outputs.at[i];
+        tensor t = stored_reference(scratch, port, &m->reference.outputs[i]);
+        t.name = arena_printf(scratch, CHECK_OUTPUTS "%s", intern_text(m->ir->names, port->name));
+        vec_push(scratch, &set, t);
+    }
+    const char *path = arena_printf(scratch, "%s/" RT_CHECK_FILE, pk_directory(m->writer));
+    safetensors_write(m->ctx, path, set.at, set.n);
+    arena_free(scratch);
+    pk_adopt(m->writer, RT_CHECK_FILE);
+}
+
+static void write_texts(making *m)
+{
+    const eqf_program *p = m->program;
+    pk_add(m->writer, "program.eqf", p->text, (i64)strlen(p->text));
+    str proof = str_new(m->a);
+    str_printf(&proof,
+               "; The derivation of the form that the kernels compute from program.eqf.\n"
+               "; It has no step: the kernels compute the program as it was read.\n"
+               "(derivation (format 1)\n  (from \"%s\")\n  (to \"%s\")\n  (steps))\n",
+               p->digest, p->digest);
+    pk_add(m->writer, "proof.eqf", str_text(&proof), proof.n);
+    str header = str_new(m->a);
+    pk_print_header(&header, &m->package);
+    pk_add(m->writer, "equiforge_model.h", str_text(&header), header.n);
+}
+
+static void write_report(making *m)
+{
+    const eqf_optimize_report *r = &m->report;
+    str text = str_new(m->a), *s = &text;
+    str_printf(s,
+               "{\"format\":\"equiforge-report\",\"version\":1,\n"
+               "\"candidates\":%lld,\"families\":%lld,\"measured\":%lld,\"kernels\":%lld,\n"
+               "\"time_us\":{\"unfused\":%.6g,\"best\":%.6g},\"roofline\":%.6g,\n"
+               "\"peaks\":{\"gflops\":%.6g,\"gbps\":%.6g},\"threads\":%d,\n\"outputs\":[",
+               (long long)r->candidates, (long long)r->families, (long long)r->measured,
+               (long long)r->kernels, r->unfused_us, r->best_us, r->roofline,
+               m->verified.peaks.gflops, m->verified.peaks.gbps, m->threads);
+    for (i64 i = 0; i < m->ir->outputs.n; i++) {
+        str_add(s, i ? ",\n {\"name\":" : "\n {\"name\":");
+        str_add_json(s, intern_text(m->ir->names, m->ir->outputs.at[i].name));
+        str_printf(s, ",\"rel_l2\":%.6g,\"tolerance\":%.6g}", m->verified.rel_l2[i],
+                   m->verified.tolerances[i]);
+    }
+    str_add(s, "]}\n");
+    pk_add(m->writer, "report.json", str_text(s), s->n);
+}
+
+/* ---- verification and the end --------------------------------------------------------------------- */
+
+static void verify(making *m)
+{
+    begin(m, "verifying");
+    pk_seal(m->writer, &m->package);
+    m->verified =
+        verify_package(m->a, m->ir, &m->package, pk_directory(m->writer), m->data, &m->reference,
+                       m->threads, TIMING_S, m->options.cancel);
+    for (i64 i = 0; i < m->ir->outputs.n; i++)
+        m->package.tolerances.at[i] = m->verified.tolerances[i];
+}
+
+static void summarize(making *m, f64 started)
+{
+    eqf_optimize_report *r = &m->report;
+    plan_work work = bench_work(&m->package.plan);
+    bool works = m->kernels.n > 0;
+    r->backend = "c";
+    r->verified = true;
+    r->rel_l2 = m->verified.rel_l2;
+    r->output_count = (size_t)m->ir->outputs.n;
+    r->kernels = m->kernels.n;
+    r->subgraphs = r->distinct_subgraphs = works;
+    r->candidates = r->families = r->measured = 1;
+    r->unfused_us = r->best_us = m->verified.median_us;
+    r->roofline = r->best_us > 0
+                      ? MIN(bench_bound_us(work, m->verified.peaks) / r->best_us, 1.0)
+                      : 0;
+    r->read_s = m->program->read_s;
+    r->total_s = r->read_s + rt_now() - started;
+    r->stop = "exhausted";
+}
+
+static void free_pool(void *p)
+{
+    pool_free(p);
+}
+
+/* The report outlives everything else that was made: it is copied out. */
+static void keep_report(making *m, const char *path)
+{
+    eqf_program *p = m->program;
+    p->result = arena_new(m->ctx, 0);
+    if (!p->result)
+        eqf_throw(m->ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
+    p->optimized = m->report;
+    p->optimized.package = arena_strdup(p->result, path);
+    p->optimized.rel_l2 =
+        arena_copy(p->result, m->report.rel_l2, (i64)(m->report.output_count * sizeof(f64)));
+}
+
+static void optimize(making *m, const char *path)
+{
+    f64 started = rt_now();
+    check_sizes(m);
+    check_boundaries(m);
+    m->writer = pk_begin(m->a, path);
+    m->compiler = tn_probe(m->a, m->options.compiler);
+    begin(m, "loading data");
+    m->data = program_data(m->program);
+    build_kernels(m);
+    lift_parameters(m);
+    compile_kernels(m);
+    write_weights(m);
+    drop_sources(m);
+    describe(m);
+
+    f64 verifying = rt_now();
+    begin(m, "computing the reference");
+    m->pool = m->threads > 1 ? pool_new(m->ctx, m->threads) : NULL;
+    if (m->pool)
+        arena_defer(m->a, free_pool, m->pool);
+    m->reference = reference_make(m->a, m->ir, m->data, m->pool, m->options.cancel);
+    write_reference(m);
+    write_texts(m);
+    verify(m);
+    m->report.verify_s = rt_now() - verifying;
+
+    summarize(m, started);
+    write_report(m);
+    pk_seal(m->writer, &m->package);
+    keep_report(m, path);
+    pk_commit(m->writer);
+}
+
+eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *options, const char *path,
+                        const eqf_optimize_report **out)
+{
+    eqf_ctx *ctx = program->ctx;
+    if (out)
+        *out = NULL;
+    if (program->result)
+        arena_free(program->result);
+    program->result = NULL;
+    arena *a = arena_new(ctx, 0);
+    if (!a)
+        return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
+    trap t;
+    TRY(ctx, t)
+    {
+        making *m = NEW(a, making);
+        m->program = program;
+        m->ir = program->ir;
+        m->a = a;
+        m->ctx = ctx;
+        if (options)
+            m->options = *options;
+        m->threads = m->options.threads > 0 ? m->options.threads : rt_processors();
+        m->jobs = m->options.jobs > 0 ? m->options.jobs : rt_processors();
+        optimize(m, path);
+    }
+    arena_free(a);
+    if (t.status == EQF_OK && out)
+        *out = &program->optimized;
+    return t.status;
+}

@@ -1,0 +1,306 @@
+/* Reading a program and its data. Symbolic sizes take their values from --dim, then from the shapes
+ * of --inputs, then from the exporter's example; the last is good enough to look at a program, and
+ * eqf_optimize refuses it. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "driver/driver.h"
+
+typedef VEC(fe_dim_value) dim_values;
+
+bool program_is_text(const eqf_program *p)
+{
+    return strcmp(p->report.form, "text") == 0;
+}
+
+static const i64 *shape_of(arena *a, const ir_port *port)
+{
+    i64 *shape = NEW_N(a, i64, port->rank);
+    for (i64 d = 0; d < port->rank; d++)
+        shape[d] = port->dims[d].extent;
+    return shape;
+}
+
+const i64 *program_shape(const eqf_program *p, const ir_port *port)
+{
+    return shape_of(p->a, port);
+}
+
+/* ---- symbolic sizes ----------------------------------------------------------------------------- */
+
+static void parse_dims(arena *a, const eqf_read_options *o, dim_values *dims)
+{
+    for (size_t i = 0; i < o->dim_count; i++) {
+        const char *text = o->dims[i], *equals = strchr(text, '=');
+        char *end = NULL;
+        long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
+        if (!equals || equals == text || end == equals + 1 || *end || value < 0)
+            eqf_throw(arena_ctx(a), EQF_E_ARGUMENT, NULL, text,
+                      "not a dim and its value, as in B=8");
+        vec_push(a, dims, (fe_dim_value){arena_strndup(a, text, equals - text), value});
+    }
+}
+
+static const tensor *find_tensor(const tensor *set, i64 n, const char *name)
+{
+    for (i64 i = 0; i < n; i++)
+        if (strcmp(set[i].name, name) == 0)
+            return &set[i];
+    return NULL;
+}
+
+static bool has_dim(const dim_values *dims, const char *name)
+{
+    for (i64 i = 0; i < dims->n; i++)
+        if (strcmp(dims->at[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Sizes that the shapes of the given inputs fix and `dims` does not. */
+static void dims_from_inputs(arena *a, const ir_program *p, const char *path, dim_values *dims)
+{
+    i64 n;
+    const tensor *set = safetensors_read(a, path, &n);
+    for (i64 i = 0; i < p->inputs.n; i++) {
+        const ir_port *port = &p->inputs.at[i];
+        const tensor *t = find_tensor(set, n, intern_text(p->names, port->name));
+        for (i64 d = 0; t && port->symbols && t->rank == port->rank && d < port->rank; d++)
+            if (port->symbols[d] && !has_dim(dims, port->symbols[d]))
+                vec_push(a, dims,
+                         (fe_dim_value){arena_strdup(a, port->symbols[d]), t->shape[d]});
+    }
+}
+
+/* ---- the summary -------------------------------------------------------------------------------- */
+
+static bool is_open(const eqf_program *p, const char *symbol)
+{
+    for (i64 i = 0; i < p->report.n_sizes; i++)
+        if (strcmp(p->report.sizes[i].name, symbol) == 0)
+            return p->report.sizes[i].is_hint;
+    return false;
+}
+
+static eqf_tensor show_port(const eqf_program *p, const ir_port *port)
+{
+    tensor t = {.name = intern_text(p->ir->names, port->name),
+                .type = (dtype)port->dtype,
+                .rank = port->rank,
+                .shape = shape_of(p->a, port)};
+    eqf_tensor shown = driver_show(p->ctx, &t);
+    i64 *shape = NEW_N(p->a, i64, port->rank);
+    const char **symbols = NEW_N(p->a, const char *, port->rank);
+    bool any = false;
+    for (i64 d = 0; d < port->rank; d++) {
+        bool open = port->symbols && port->symbols[d] && is_open(p, port->symbols[d]);
+        shape[d] = open ? -1 : port->dims[d].extent;
+        symbols[d] = open ? port->symbols[d] : NULL;
+        any = any || open;
+    }
+    shown.shape = shape;
+    shown.symbols = any ? symbols : NULL;
+    return shown;
+}
+
+static void summarize_ports(eqf_program *p)
+{
+    const ir_program *ir = p->ir;
+    eqf_tensor *inputs = NEW_N(p->a, eqf_tensor, ir->inputs.n);
+    eqf_tensor *parameters = NEW_N(p->a, eqf_tensor, ir->inputs.n);
+    eqf_tensor *outputs = NEW_N(p->a, eqf_tensor, ir->outputs.n);
+    eqf_program_summary *s = &p->summary;
+    for (i64 i = 0; i < ir->inputs.n; i++)
+        if (ir->inputs.at[i].role == IR_INPUT)
+            inputs[s->input_count++] = show_port(p, &ir->inputs.at[i]);
+        else
+            parameters[s->parameter_count++] = show_port(p, &ir->inputs.at[i]);
+    for (i64 i = 0; i < ir->outputs.n; i++)
+        outputs[s->output_count++] = show_port(p, &ir->outputs.at[i]);
+    s->inputs = inputs;
+    s->parameters = parameters;
+    s->outputs = outputs;
+}
+
+static void summarize(eqf_program *p)
+{
+    eqf_program_summary *s = &p->summary;
+    const fe_report *r = &p->report;
+    s->name = intern_text(p->ir->names, p->ir->name);
+    s->file = p->path;
+    s->schema = program_is_text(p) ? ""
+                                   : arena_printf(p->a, "%lld.%lld", (long long)r->schema_major,
+                                                  (long long)r->schema_minor);
+    s->torch = r->torch_version ? r->torch_version : "";
+    ir_count count = ir_count_program(p->ir);
+    eqf_op_count *ops = NEW_N(p->a, eqf_op_count, IR_OP_COUNT);
+    for (int op = 1; op < IR_OP_COUNT; op++)
+        if (count.op_count[op] > 0 && ir_row((ir_op)op)->class_ != IR_LEAF)
+            ops[s->op_count++] = (eqf_op_count){ir_row((ir_op)op)->name, count.op_count[op]};
+    s->ops = ops;
+    summarize_ports(p);
+    eqf_boundary *b = NEW_N(p->a, eqf_boundary, r->n_boundaries);
+    for (i64 i = 0; i < r->n_boundaries; i++)
+        b[i] = (eqf_boundary){r->boundaries[i].node, r->boundaries[i].op, r->boundaries[i].reason,
+                              r->boundaries[i].runs};
+    s->boundaries = b;
+    s->boundary_count = (size_t)r->n_boundaries;
+    s->flops = count.flops;
+    s->bytes = count.bytes;
+    s->coverage = count.flops > 0 ? 1 - (f64)count.opaque_flops / (f64)count.flops : 1;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static void read_program(eqf_program *p, const eqf_read_options *o)
+{
+    f64 start = rt_now();
+    dim_values dims = {0};
+    parse_dims(p->a, o, &dims);
+    fe_read_options options = {.model = o->model, .use_hints = true};
+    options.dims = dims.at;
+    options.n_dims = dims.n;
+    p->ir = fe_read(p->a, p->path, &options, &p->report);
+    i64 given = dims.n;
+    if (o->inputs)
+        dims_from_inputs(p->a, p->ir, o->inputs, &dims);
+    if (dims.n > given) {
+        options.dims = dims.at;
+        options.n_dims = dims.n;
+        p->ir = fe_read(p->a, p->path, &options, &p->report);
+    }
+    if (o->weights && !program_is_text(p))
+        eqf_throw(p->ctx, EQF_E_ARGUMENT, p->path, NULL,
+                  "an archive has its own weights: a weights file is for text programs");
+    ir_verify(p->ir, "read");
+    str text = str_new(p->a);
+    ir_print(&text, p->ir);
+    p->text = str_text(&text);
+    digest_hex(p->text, text.n, p->digest);
+    summarize(p);
+    p->read_s = rt_now() - start;
+}
+
+eqf_status eqf_program_read(eqf_ctx *ctx, const char *path, const eqf_read_options *options,
+                            eqf_program **out)
+{
+    *out = NULL;
+    arena *a = arena_new(ctx, 0);
+    if (!a)
+        return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
+    const eqf_read_options chosen = options ? *options : (eqf_read_options){0};
+    trap t;
+    TRY(ctx, t)
+    {
+        eqf_program *p = NEW(a, eqf_program);
+        p->ctx = ctx;
+        p->a = a;
+        p->path = arena_strdup(a, path);
+        p->inputs_path = chosen.inputs ? arena_strdup(a, chosen.inputs) : NULL;
+        p->weights_path = chosen.weights ? arena_strdup(a, chosen.weights) : NULL;
+        p->seed = chosen.seed;
+        read_program(p, &chosen);
+        *out = p;
+    }
+    if (t.status != EQF_OK) {
+        *out = NULL;
+        arena_free(a);
+    }
+    return t.status;
+}
+
+void eqf_program_free(eqf_program *program)
+{
+    if (program)
+        arena_free(program->a);
+}
+
+const eqf_program_summary *eqf_program_info(const eqf_program *program)
+{
+    return &program->summary;
+}
+
+const char *eqf_program_text(const eqf_program *program)
+{
+    return program->text;
+}
+
+/* ---- data --------------------------------------------------------------------------------------- */
+
+static void check_given(const eqf_program *p, const char *file, const tensor *got,
+                        const tensor *want)
+{
+    str found = str_new(p->a), wanted = str_new(p->a);
+    bool same = got->type == want->type && got->rank == want->rank;
+    for (i64 d = 0; d < got->rank; d++) {
+        same = same && got->shape[d] == want->shape[d];
+        str_printf(&found, d ? ", %lld" : "%lld", (long long)got->shape[d]);
+    }
+    for (i64 d = 0; d < want->rank; d++)
+        str_printf(&wanted, d ? ", %lld" : "%lld", (long long)want->shape[d]);
+    if (!same)
+        eqf_throw(p->ctx, EQF_E_TYPE, file, want->name, "is %s [%s], the program wants %s [%s]",
+                  dtype_name(got->type), str_text(&found), dtype_name(want->type),
+                  str_text(&wanted));
+}
+
+static void load_port(eqf_program *p, i64 i, const tensor *given, i64 n, const char *file)
+{
+    const ir_port *port = &p->ir->inputs.at[i];
+    tensor *t = &p->data[i];
+    t->name = intern_text(p->ir->names, port->name);
+    t->type = (dtype)port->dtype;
+    t->rank = port->rank;
+    t->shape = shape_of(p->a, port);
+    if (given) {
+        const tensor *g = find_tensor(given, n, t->name);
+        if (!g)
+            eqf_throw(p->ctx, EQF_E_DATA, file, t->name, "is not in the file");
+        check_given(p, file, g, t);
+        t->data = g->data;
+        return;
+    }
+    t->data = rt_big_alloc(p->a, tensor_bytes(p->ctx, t));
+    if (port->role == IR_INPUT || program_is_text(p))
+        rt_seeded(p->ctx, t, p->seed, p->ranges[i]);
+    else if (tensor_count(p->ctx, t->rank, t->shape) > 0)
+        p->ir->source.read(p->ir->source.user, p->ctx, i, t->data);
+}
+
+const tensor *program_data(eqf_program *p)
+{
+    if (p->data)
+        return p->data;
+    const ir_program *ir = p->ir;
+    i64 input_count = 0, weight_count = 0;
+    const tensor *inputs = p->inputs_path ? safetensors_read(p->a, p->inputs_path, &input_count)
+                                          : NULL;
+    const tensor *weights = p->weights_path
+                                ? safetensors_read(p->a, p->weights_path, &weight_count)
+                                : NULL;
+    p->inputs_given = inputs != NULL;
+    p->ranges = driver_ranges(p->a, ir);
+    tensor *data = NEW_N(p->a, tensor, ir->inputs.n);
+    p->data = data;
+    str digests = str_new(p->a);
+    trap t;
+    TRY(p->ctx, t)
+    {
+        for (i64 i = 0; i < ir->inputs.n; i++) {
+            if (ir->inputs.at[i].role == IR_INPUT) {
+                load_port(p, i, inputs, input_count, p->inputs_path);
+                continue;
+            }
+            load_port(p, i, weights, weight_count, p->weights_path);
+            char digest[33];
+            digest_hex(data[i].data, tensor_bytes(p->ctx, &data[i]), digest);
+            str_add(&digests, digest);
+        }
+    }
+    if (t.status != EQF_OK) {
+        p->data = NULL;
+        eqf_rethrow(p->ctx, t.status);
+    }
+    digest_hex(str_text(&digests), digests.n, p->data_digest);
+    return data;
+}

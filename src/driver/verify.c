@@ -1,0 +1,268 @@
+/* A built package against the reference interpreter.
+ *
+ * The package is loaded and run in a child, as a user would load it: what crashes, loops or eats
+ * memory there is a candidate that failed, not the end of this process. Outputs are poisoned first
+ * (all bits set: NaN in every float type), so what a kernel does not write is seen. Two runs, on
+ * fresh outputs and with the scratch memory of the first, must both agree; a program that carries
+ * state is compared, in the second, with the interpreter on the state of the first. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "driver/driver.h"
+#include "tune/tune.h"
+
+#define ROUNDS 2
+#define ALIGNMENT 256
+#define YARDSTICK_S 0.2
+
+/* What the child leaves behind, in shared memory, followed by the outputs of each round. */
+typedef struct findings {
+    eqf_status status;
+    char message[512];
+    f64 median_us;
+    rt_peaks peaks;
+} findings;
+
+typedef struct trial {
+    const rt_package *package;
+    const char *directory;
+    const void **inputs; /* a plan input each */
+    i64 *offsets;        /* of each output in a round */
+    i64 round_bytes;
+    int threads;
+    f64 seconds;
+    findings *shared;
+    u8 *outputs;
+} trial;
+
+/* ---- the reference ------------------------------------------------------------------------------ */
+
+reference reference_make(arena *a, const ir_program *p, const tensor *inputs, pool *threads,
+                         const volatile bool *cancel)
+{
+    reference r = {.a = a, .p = p, .inputs = inputs, .threads = threads, .cancel = cancel};
+    r.outputs = NEW_N(a, tensor, p->outputs.n);
+    ir_eval(p, inputs, a, r.outputs, (ir_eval_options){.threads = threads, .cancel = cancel});
+    return r;
+}
+
+static void measure_rounding(reference *r)
+{
+    i64 n = r->p->outputs.n;
+    arena *scratch = arena_child(r->a);
+    tensor *rounded = NEW_N(scratch, tensor, n);
+    ir_eval(r->p, r->inputs, scratch, rounded,
+            (ir_eval_options){.threads = r->threads, .round = true, .cancel = r->cancel});
+    f64 *errors = NEW_N(r->a, f64, n);
+    for (i64 i = 0; i < n; i++)
+        if (dtype_is_float((dtype)r->p->outputs.at[i].dtype)) {
+            comparison c = compare_tensors(scratch, &rounded[i], &r->outputs[i], (f64)INFINITY);
+            errors[i] = isfinite(c.rel_l2) ? c.rel_l2 : 0;
+        }
+    arena_free(scratch);
+    r->rounding = errors;
+}
+
+comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolerance)
+{
+    *tolerance = compare_tolerance((dtype)r->p->outputs.at[i].dtype);
+    comparison c = compare_tensors(r->a, got, &r->outputs[i], *tolerance);
+    if (c.passed || !isfinite(c.rel_l2) || *tolerance == 0)
+        return c;
+    if (!r->rounding)
+        measure_rounding(r);
+    *tolerance = MAX(*tolerance, 2 * r->rounding[i]);
+    return compare_tensors(r->a, got, &r->outputs[i], *tolerance);
+}
+
+/* ---- the child ---------------------------------------------------------------------------------- */
+
+static void run_rounds(trial *t, eqf_ctx *ctx, arena *a)
+{
+    const rt_plan *plan = &t->package->plan;
+    rt_model *m = rt_load(ctx, t->directory);
+    rt_exec *e = rt_exec_new(ctx, m, t->threads);
+    void **outputs = NEW_N(a, void *, plan->outputs.n);
+    for (int round = 0; round < ROUNDS; round++) {
+        u8 *at = t->outputs + round * t->round_bytes;
+        memset(at, 0xFF, (size_t)t->round_bytes);
+        for (i64 i = 0; i < plan->outputs.n; i++)
+            outputs[i] = plan->outputs.at[i].buffer < 0 ? NULL : at + t->offsets[i];
+        rt_exec_run(e, t->inputs, outputs);
+    }
+    if (t->seconds > 0) {
+        for (i64 i = 0; i < plan->outputs.n; i++) /* keep the results */
+            outputs[i] = NULL;
+        t->shared->median_us = bench_run(a, e, t->inputs, outputs, t->seconds, NULL).median_us;
+        t->shared->peaks =
+            rt_yardstick(ctx, rt_exec_pool(e), YARDSTICK_S, bench_work(plan).bytes);
+    }
+    rt_exec_free(e);
+    rt_unload(m);
+}
+
+/* The child's whole life. Its context is its own: the parent's may be in any state. */
+static int child(void *user)
+{
+    trial *t = user;
+    findings *f = t->shared;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = ctx ? arena_new(ctx, 0) : NULL;
+    if (!a)
+        return 1;
+    trap trapped;
+    TRY(ctx, trapped)
+    {
+        run_rounds(t, ctx, a);
+    }
+    f->status = trapped.status;
+    if (trapped.status != EQF_OK && eqf_diag_count(ctx) > 0) {
+        eqf_diag d = eqf_diag_get(ctx, 0);
+        snprintf(f->message, sizeof f->message, "%s%s%s", d.place, d.place[0] ? ": " : "",
+                 d.message);
+    }
+    return 0;
+}
+
+/* ---- the parent --------------------------------------------------------------------------------- */
+
+typedef struct mapping {
+    void *at;
+    size_t size;
+} mapping;
+
+static void unmap(void *p)
+{
+    mapping *m = p;
+    munmap(m->at, m->size);
+}
+
+static void *shared_memory(arena *a, i64 bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        eqf_throw(arena_ctx(a), EQF_E_NO_MEMORY, NULL, NULL, "out of memory (%lld bytes wanted)",
+                  (long long)bytes);
+    mapping *m = NEW(a, mapping);
+    *m = (mapping){at, (size_t)bytes};
+    arena_defer(a, unmap, m);
+    return at;
+}
+
+static trial prepare_trial(arena *a, const ir_program *p, const rt_package *package,
+                           const char *directory, const tensor *inputs)
+{
+    const rt_plan *plan = &package->plan;
+    trial t = {.package = package, .directory = directory};
+    t.inputs = NEW_N(a, const void *, plan->inputs.n);
+    for (i64 i = 0, k = 0; i < p->inputs.n && k < plan->inputs.n; i++)
+        if (p->inputs.at[i].role == IR_INPUT)
+            t.inputs[k++] = inputs[i].data;
+    t.offsets = NEW_N(a, i64, plan->outputs.n);
+    for (i64 i = 0; i < plan->outputs.n; i++) {
+        const rt_port *o = &plan->outputs.at[i];
+        t.offsets[i] = t.round_bytes;
+        if (o->buffer >= 0)
+            t.round_bytes +=
+                (plan->buffers.at[o->buffer].bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+    i64 head = ((i64)sizeof(findings) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    u8 *memory = shared_memory(a, head + ROUNDS * t.round_bytes);
+    t.shared = (findings *)(void *)memory;
+    t.outputs = memory + head;
+    return t;
+}
+
+static void run_trial(arena *a, trial *t, const volatile bool *cancel)
+{
+    eqf_ctx *ctx = arena_ctx(a);
+    const rt_plan *plan = &t->package->plan;
+    plan_work work = bench_work(plan);
+    /* A kernel slower than this is as good as one that loops. */
+    f64 cpu_s = 120 + 1e-7 * (f64)work.flops + 1e-7 * (f64)work.bytes;
+    tn_limits limits = {.cpu_s = cpu_s, .wall_s = 4 * cpu_s};
+    limits.memory_bytes = ((i64)4 << 30) + 4 * (plan->weights_bytes + plan->arena_bytes) +
+                          ((i64)16 << 20) * t->threads + 4 * t->round_bytes;
+    tn_end end = tn_wait(tn_start_body(a, child, t, limits), cancel);
+    if (!tn_succeeded(end))
+        eqf_throw(ctx, EQF_E_MISMATCH, NULL, NULL, "the built package failed: %s",
+                  tn_describe(a, end));
+    if (t->shared->status == EQF_E_DATA)
+        eqf_throw(ctx, EQF_E_DATA, NULL, NULL, "on the inputs to verify with: %s",
+                  t->shared->message);
+    if (t->shared->status != EQF_OK)
+        eqf_throw(ctx, t->shared->status == EQF_E_NO_MEMORY ? EQF_E_NO_MEMORY : EQF_E_MISMATCH,
+                  NULL, NULL, "the built package does not run: %s", t->shared->message);
+}
+
+static void compare_round(arena *a, const trial *t, reference *r, int round, verified *v)
+{
+    const rt_plan *plan = &t->package->plan;
+    for (i64 i = 0; i < plan->outputs.n; i++) {
+        const rt_port *o = &plan->outputs.at[i];
+        if (o->buffer < 0)
+            continue;
+        tensor got = driver_port(o);
+        got.data = t->outputs + round * t->round_bytes + t->offsets[i];
+        f64 tolerance;
+        comparison c = reference_compare(r, i, &got, &tolerance);
+        if (!c.passed)
+            eqf_throw(arena_ctx(a), EQF_E_MISMATCH, r->p->file, o->name,
+                      "the built package disagrees with the program (run %d): %s", round + 1,
+                      c.why);
+        v->rel_l2[i] = MAX(v->rel_l2[i], c.rel_l2);
+        v->tolerances[i] = MAX(v->tolerances[i], tolerance);
+    }
+}
+
+/* Inputs of the second run: mutated buffers hold what the first run left in them, in its exact
+ * form. False when the program carries no state. */
+static bool carried(arena *a, const reference *first, tensor *inputs)
+{
+    const ir_program *p = first->p;
+    memcpy(inputs, first->inputs, (size_t)p->inputs.n * sizeof *inputs);
+    bool any = false;
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        const ir_port *o = &p->outputs.at[i];
+        if (o->writes == 0 || p->inputs.at[o->writes - 1].role == IR_INPUT)
+            continue;
+        tensor *t = &inputs[o->writes - 1];
+        i64 n = tensor_count(arena_ctx(a), t->rank, t->shape);
+        t->data = rt_big_alloc(a, n * dtype_bytes(t->type));
+        for (i64 k = 0; k < n; k++)
+            if (dtype_is_float(t->type))
+                tensor_set_f64(t, k, tensor_get_f64(&first->outputs[i], k));
+            else
+                tensor_set_i64(t, k, tensor_get_i64(&first->outputs[i], k));
+        any = true;
+    }
+    return any;
+}
+
+verified verify_package(arena *a, const ir_program *p, const rt_package *package,
+                        const char *directory, const tensor *inputs, reference *first, int threads,
+                        f64 seconds, const volatile bool *cancel)
+{
+    arena *scratch = arena_child(a);
+    trial t = prepare_trial(scratch, p, package, directory, inputs);
+    t.threads = threads;
+    t.seconds = seconds;
+    run_trial(scratch, &t, cancel);
+    verified v = {.rel_l2 = NEW_N(a, f64, p->outputs.n), .tolerances = NEW_N(a, f64, p->outputs.n)};
+    compare_round(scratch, &t, first, 0, &v);
+    tensor *second = NEW_N(scratch, tensor, p->inputs.n);
+    if (carried(scratch, first, second)) {
+        reference r = reference_make(scratch, p, second, first->threads, cancel);
+        verified of_second = {.rel_l2 = NEW_N(scratch, f64, p->outputs.n),
+                              .tolerances = NEW_N(scratch, f64, p->outputs.n)};
+        compare_round(scratch, &t, &r, 1, &of_second);
+    } else {
+        compare_round(scratch, &t, first, 1, &v);
+    }
+    v.median_us = t.shared->median_us;
+    v.peaks = t.shared->peaks;
+    arena_free(scratch);
+    return v;
+}
