@@ -137,7 +137,9 @@ static void bench(arena *a, const eqf_model *model, const eqf_bench_options *opt
 eqf_status eqf_bench(eqf_ctx *ctx, const eqf_model *model, const eqf_bench_options *options,
                      eqf_bench_result *out)
 {
-    const eqf_bench_options chosen = options ? *options : (eqf_bench_options){0};
+    eqf_bench_options chosen = {0};
+    if (options)
+        memcpy(&chosen, options, sizeof chosen);
     memset(out, 0, sizeof *out);
     arena *a = arena_new(ctx, 0);
     if (!a)

@@ -1,0 +1,86 @@
+/* equiforge bench: how fast a package is, and how fast this machine would let it be. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+static void print_summary(const char *package, const eqf_bench_result *r,
+                          const eqf_bench_result *against)
+{
+    printf("%s: median %.4g us (quartiles %.4g to %.4g, best %.4g, %lld runs, %d thread%s)\n",
+           package, r->median_us, r->low_us, r->high_us, r->min_us, (long long)r->runs, r->threads,
+           r->threads == 1 ? "" : "s");
+    printf("%lld kernels, %.4g MFLOP, %.4g MB: %.4g GFLOP/s, %.4g GB/s\n", (long long)r->kernels,
+           1e-6 * (double)r->flops, 1e-6 * (double)r->bytes,
+           1e-3 * (double)r->flops / r->median_us, 1e-3 * (double)r->bytes / r->median_us);
+    printf("this machine now: %.4g GFLOP/s, %.4g GB/s, so at least %.4g us: %.3g%% of the "
+           "roofline\n",
+           r->peak_gflops, r->peak_gbps, r->bound_us, 100 * r->roofline);
+    if (against)
+        printf("unfused: median %.4g us, %.3gx\n", against->median_us,
+               against->median_us / r->median_us);
+}
+
+static void print_json(const char *package, const eqf_bench_result *r,
+                       const eqf_bench_result *against)
+{
+    printf("{\"package\":");
+    json_text(package);
+    json_key("median_us");
+    json_number(r->median_us);
+    printf(",\"spread\":{\"low\":");
+    json_number(r->low_us);
+    json_key("high");
+    json_number(r->high_us);
+    json_key("min");
+    json_number(r->min_us);
+    printf("},\"runs\":%lld,\"threads\":%d,\"kernels\":%lld,\"flops\":%lld,\"bytes\":%lld",
+           (long long)r->runs, r->threads, (long long)r->kernels, (long long)r->flops,
+           (long long)r->bytes);
+    printf(",\"peaks\":{\"gflops\":");
+    json_number(r->peak_gflops);
+    json_key("gbps");
+    json_number(r->peak_gbps);
+    printf("},\"bound_us\":");
+    json_number(r->bound_us);
+    json_key("roofline");
+    json_number(r->roofline);
+    if (against) {
+        printf(",\"against\":{\"unfused\":{\"median_us\":");
+        json_number(against->median_us);
+        json_key("speedup");
+        json_number(against->median_us / r->median_us);
+        printf("}}");
+    }
+    printf("}\n");
+}
+
+int cli_bench(cli_args *args)
+{
+    static const char *const baselines[] = {"", "unfused", NULL};
+    long long threads;
+    int against;
+    if (!cli_number(args, "--threads", 1, 4096, 0, &threads) ||
+        !cli_choice(args, "--against", baselines, &against))
+        return EXIT_USAGE;
+    eqf_bench_options options = {.threads = (int)threads, .cancel = &cli_interrupted};
+    if (!cli_duration(args, "--budget", &options.budget_s))
+        return EXIT_USAGE;
+    cli_catch_interrupts();
+    const char *const read[] = {args->file, NULL};
+    eqf_model *model;
+    eqf_bench_result result, baseline;
+    eqf_status s = eqf_model_load(args->ctx, args->file, &model);
+    if (s == EQF_OK)
+        s = eqf_bench(args->ctx, model, &options, &result);
+    /* The package's own kernels are one an operator: it is its own baseline, timed once more. */
+    if (s == EQF_OK && against)
+        s = eqf_bench(args->ctx, model, &options, &baseline);
+    eqf_model_free(model);
+    if (s != EQF_OK)
+        return cli_fail_status(args, s, read);
+    if (args->json)
+        print_json(args->file, &result, against ? &baseline : NULL);
+    else
+        print_summary(args->file, &result, against ? &baseline : NULL);
+    return EXIT_DONE;
+}

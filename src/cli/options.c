@@ -1,0 +1,260 @@
+/* The command line, parsed against a verb's options. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+const cli_option cli_common[] = {
+    {"--json", NULL, "the last line of standard output is one JSON object"},
+    {"--quiet", NULL, "errors only on standard error"},
+    {"--seed", "N", "of everything random (default 0)"},
+    {"--jobs", "N", "processes at a time (default: the processors)"},
+    {"--help", NULL, "this text"},
+    {NULL, NULL, NULL},
+};
+
+static const cli_option *find_option(const cli_option *options, const char *name, size_t n)
+{
+    for (; options->name; options++)
+        if (strlen(options->name) == n && strncmp(options->name, name, n) == 0)
+            return options;
+    return NULL;
+}
+
+/* Edit distance, at most `limit`. */
+static size_t distance(const char *a, const char *b, size_t limit)
+{
+    enum { LONGEST = 40 };
+    size_t n = strlen(a), m = strlen(b), row[LONGEST + 1];
+    if (n > LONGEST || m > LONGEST)
+        return limit;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            size_t gap = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = change < gap ? change : gap;
+        }
+    }
+    return row[m] < limit ? row[m] : limit;
+}
+
+const char *cli_closest(const char *word, const char *const *names, size_t n)
+{
+    size_t limit = strlen(word) / 2 + 1, best = limit;
+    const char *found = NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = distance(word, names[i], limit);
+        if (d < best) {
+            best = d;
+            found = names[i];
+        }
+    }
+    return found;
+}
+
+static int unknown_option(cli_args *args, const char *word)
+{
+    const char *names[64];
+    size_t n = 0;
+    for (const cli_option *o = args->verb->options; o->name; o++)
+        names[n++] = o->name;
+    for (const cli_option *o = cli_common; o->name; o++)
+        names[n++] = o->name;
+    const char *near = cli_closest(word, names, n);
+    if (near)
+        return cli_fail(args, EXIT_USAGE, NULL, word, "unknown option; did you mean %s?", near);
+    return cli_fail(args, EXIT_USAGE, NULL, word, "unknown option; see equiforge %s --help",
+                    args->verb->name);
+}
+
+/* An option, and the word after it where it takes a value. Returns how many words were used, 0
+ * after an error. */
+static int take_option(cli_args *args, const char *word, const char *next)
+{
+    const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    const cli_option *o = find_option(args->verb->options, word, n);
+    if (!o)
+        o = find_option(cli_common, word, n);
+    if (!o) {
+        unknown_option(args, word);
+        return 0;
+    }
+    if (!o->value && equals) {
+        cli_fail(args, EXIT_USAGE, NULL, o->name, "takes no value");
+        return 0;
+    }
+    const char *value = !o->value ? "" : equals ? equals + 1 : next;
+    if (!value) {
+        cli_fail(args, EXIT_USAGE, NULL, o->name, "needs a value: %s", o->value);
+        return 0;
+    }
+    args->names[args->count] = o->name;
+    args->values[args->count++] = value;
+    return o->value && !equals ? 2 : 1;
+}
+
+int cli_parse(cli_args *args, const cli_verb *verb, int argc, char **argv)
+{
+    args->verb = verb;
+    /* Known before anything can fail: errors are printed as they were asked for. */
+    for (int i = 0; i < argc; i++) {
+        args->json = args->json || strcmp(argv[i], "--json") == 0;
+        args->quiet = args->quiet || strcmp(argv[i], "--quiet") == 0;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            cli_help(verb);
+            return EXIT_DONE;
+        }
+    }
+    bool only_files = false;
+    for (int i = 0; i < argc;) {
+        char *word = argv[i];
+        if (!only_files && strcmp(word, "--") == 0) {
+            only_files = true;
+            i++;
+        } else if (!only_files && word[0] == '-' && word[1]) {
+            int used = take_option(args, word, i + 1 < argc ? argv[i + 1] : NULL);
+            if (used == 0)
+                return EXIT_USAGE;
+            i += used;
+        } else {
+            if (args->file)
+                return cli_fail(args, EXIT_USAGE, NULL, word, "one file at a time (%s is the first)",
+                                args->file);
+            args->file = word;
+            i++;
+        }
+    }
+    if (!args->file)
+        return cli_fail(args, EXIT_USAGE, NULL, NULL, "which file? usage: equiforge %s %s",
+                        verb->name, verb->usage);
+    long long ignored;
+    if (!cli_number(args, "--jobs", 1, 4096, 1, &ignored) ||
+        !cli_number(args, "--seed", 0, INT64_MAX, 0, &ignored))
+        return EXIT_USAGE;
+    return -1;
+}
+
+const char *cli_value(const cli_args *args, const char *name)
+{
+    for (int i = args->count; i-- > 0;)
+        if (strcmp(args->names[i], name) == 0)
+            return args->values[i];
+    return NULL;
+}
+
+size_t cli_values(const cli_args *args, const char *name, const char **at)
+{
+    size_t n = 0;
+    for (int i = 0; i < args->count; i++)
+        if (strcmp(args->names[i], name) == 0)
+            at[n++] = args->values[i];
+    return n;
+}
+
+bool cli_number(cli_args *args, const char *name, long long low, long long high,
+                long long otherwise, long long *out)
+{
+    const char *text = cli_value(args, name);
+    *out = otherwise;
+    if (!text)
+        return true;
+    char *end;
+    long long v = strtoll(text, &end, 10);
+    /* Saturated values are out of every range but the widest. */
+    if (end == text || *end || v < low || v > high) {
+        cli_fail(args, EXIT_USAGE, NULL, name, "%s is not a whole number from %lld to %lld", text,
+                 low, high);
+        return false;
+    }
+    *out = v;
+    return true;
+}
+
+bool cli_duration(cli_args *args, const char *name, double *out)
+{
+    const char *text = cli_value(args, name);
+    if (!text)
+        return true;
+    char *end;
+    double v = strtod(text, &end);
+    double unit = strcmp(end, "") == 0 || strcmp(end, "s") == 0 ? 1
+                  : strcmp(end, "m") == 0                       ? 60
+                  : strcmp(end, "h") == 0                       ? 3600
+                                                                : 0;
+    if (end == text || unit == 0 || !(v > 0) || v * unit > 1e9) {
+        cli_fail(args, EXIT_USAGE, NULL, name, "%s is not a duration, as in 90s, 10m or 4h", text);
+        return false;
+    }
+    *out = v * unit;
+    return true;
+}
+
+bool cli_choice(cli_args *args, const char *name, const char *const *choices, int *out)
+{
+    const char *text = cli_value(args, name);
+    *out = 0;
+    if (!text)
+        return true;
+    char all[200] = "";
+    for (int i = 0; choices[i]; i++) {
+        if (strcmp(choices[i], text) == 0) {
+            *out = i;
+            return true;
+        }
+        size_t n = strlen(all);
+        snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", choices[i]);
+    }
+    cli_fail(args, EXIT_USAGE, NULL, name, "%s is none of: %s", text, all);
+    return false;
+}
+
+static void help_options(const cli_option *options)
+{
+    for (; options->name; options++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s", options->name, options->value ? " " : "",
+                 options->value ? options->value : "");
+        printf("  %-28s %s\n", left, options->help);
+    }
+}
+
+void cli_help(const cli_verb *verb)
+{
+    printf("usage: equiforge %s %s\n\n%s\n\n%s\n\noptions:\n", verb->name, verb->usage,
+           verb->summary, verb->help);
+    help_options(verb->options);
+    help_options(cli_common);
+}
+
+bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_reading *out)
+{
+    *out = (cli_reading){.inputs = {file}};
+    const char **dims = calloc((size_t)args->count + 1, sizeof *dims);
+    if (!dims) {
+        cli_fail(args, EXIT_MACHINE, NULL, NULL, "out of memory");
+        return false;
+    }
+    long long seed;
+    if (!cli_number(args, "--seed", 0, INT64_MAX, 0, &seed)) {
+        free(dims);
+        return false;
+    }
+    out->options = (eqf_read_options){.model = cli_value(args, "--model"),
+                                      .dims = dims,
+                                      .dim_count = cli_values(args, "--dim", dims),
+                                      .inputs = inputs,
+                                      .weights = cli_value(args, "--weights"),
+                                      .seed = (uint64_t)seed};
+    int n = 1;
+    if (inputs)
+        out->inputs[n++] = inputs;
+    if (out->options.weights)
+        out->inputs[n++] = out->options.weights;
+    return true;
+}

@@ -1,0 +1,193 @@
+/* What the tool says: errors in one line, JSON, types. */
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+volatile bool cli_interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    if (cli_interrupted)
+        _exit(EXIT_INTERRUPTED); /* asked twice: at once */
+    cli_interrupted = true;
+}
+
+void cli_catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- errors --------------------------------------------------------------------------------------- */
+
+static const char *code_name(int code)
+{
+    return code == EXIT_USAGE ? "usage" : code == EXIT_MACHINE ? "machine" : "input";
+}
+
+/* One line, whatever the reason holds. */
+static void report(const cli_args *args, const char *file, const char *place, const char *reason,
+                   const char *code, size_t more)
+{
+    fflush(stdout);
+    fputs("equiforge: ", stderr);
+    if (file && file[0])
+        fprintf(stderr, "%s: ", file);
+    if (place && place[0])
+        fprintf(stderr, "%s: ", place);
+    for (const char *c = reason; *c; c++)
+        fputc(*c == '\n' ? ' ' : *c, stderr);
+    if (more > 0)
+        fprintf(stderr, " (and %zu more)", more);
+    fputc('\n', stderr);
+    if (!args->json)
+        return;
+    fputs("{\"error\":{\"file\":", stdout);
+    json_text(file ? file : "");
+    fputs(",\"place\":", stdout);
+    json_text(place ? place : "");
+    fputs(",\"reason\":", stdout);
+    json_text(reason);
+    fputs(",\"code\":", stdout);
+    json_text(code);
+    fputs("}}\n", stdout);
+}
+
+int cli_fail(cli_args *args, int code, const char *file, const char *place, const char *format, ...)
+{
+    char reason[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(reason, sizeof reason, format, list);
+    va_end(list);
+    report(args, file, place, reason, code_name(code), 0);
+    return code;
+}
+
+static int exit_code(eqf_status status, const char *file, const char *const *inputs)
+{
+    switch (status) {
+    case EQF_OK:
+        return EXIT_DONE;
+    case EQF_E_PARSE:
+    case EQF_E_TYPE:
+    case EQF_E_UNSUPPORTED:
+    case EQF_E_DATA:
+    case EQF_E_NOT_OURS:
+    case EQF_E_LIMIT:
+    case EQF_E_CONTRADICTION:
+        return EXIT_INPUT;
+    case EQF_E_ARGUMENT:
+        return EXIT_USAGE;
+    case EQF_E_IO:
+        for (; inputs && *inputs; inputs++)
+            if (strncmp(file, *inputs, strlen(*inputs)) == 0)
+                return EXIT_INPUT;
+        return EXIT_MACHINE;
+    case EQF_E_MISMATCH:
+        return EXIT_DIFFERENT;
+    case EQF_E_INTERRUPTED:
+        return EXIT_INTERRUPTED;
+    case EQF_E_MACHINE:
+    case EQF_E_NO_MEMORY:
+    case EQF_E_INTERNAL:
+    case EQF_STATUS_COUNT:
+        return EXIT_MACHINE;
+    }
+    return EXIT_MACHINE;
+}
+
+int cli_fail_status(cli_args *args, eqf_status status, const char *const *inputs)
+{
+    size_t n = eqf_diag_count(args->ctx);
+    eqf_diag d = {status, "", "", eqf_status_name(status)};
+    if (n > 0)
+        d = eqf_diag_get(args->ctx, 0);
+    report(args, d.file, d.place, d.message, eqf_status_name(status), n > 1 ? n - 1 : 0);
+    return exit_code(status, d.file, inputs);
+}
+
+void cli_note(const cli_args *args, const char *format, ...)
+{
+    if (args->quiet)
+        return;
+    va_list list;
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------- */
+
+void json_text(const char *s)
+{
+    putchar('"');
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c < 0x20)
+            printf("\\u%04x", c);
+        else
+            putchar(c);
+    }
+    putchar('"');
+}
+
+void json_key(const char *key)
+{
+    printf(",\"%s\":", key);
+}
+
+void json_number(double x)
+{
+    if (isfinite(x))
+        printf("%.9g", x);
+    else
+        printf("null");
+}
+
+static void print_shape(const eqf_tensor *t, bool as_json)
+{
+    for (size_t d = 0; d < t->rank; d++) {
+        if (d)
+            printf(as_json ? "," : ", ");
+        if (!t->symbols || !t->symbols[d])
+            printf("%lld", (long long)t->shape[d]);
+        else if (as_json)
+            json_text(t->symbols[d]);
+        else
+            printf("%s", t->symbols[d]);
+    }
+}
+
+void print_type(const eqf_tensor *t)
+{
+    printf("%s [", eqf_dtype_name(t->dtype));
+    print_shape(t, false);
+    printf("]");
+}
+
+void json_tensors(const char *key, const eqf_tensor *at, size_t n, bool with_bytes)
+{
+    json_key(key);
+    putchar('[');
+    for (size_t i = 0; i < n; i++) {
+        printf(i ? ",{\"name\":" : "{\"name\":");
+        json_text(at[i].name);
+        printf(",\"dtype\":\"%s\",\"shape\":[", eqf_dtype_name(at[i].dtype));
+        print_shape(&at[i], true);
+        printf("]");
+        if (with_bytes)
+            printf(",\"bytes\":%zu", at[i].bytes);
+        printf("}");
+    }
+    putchar(']');
+}
