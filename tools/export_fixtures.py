@@ -67,7 +67,7 @@ def main():
         print(f"export_fixtures: skipped, {e.name} is not installed")
         return 0
     torch.set_num_threads(1)
-    from fixtures import FAMILIES, record, registry
+    from fixtures import FAMILIES, odd, record, registry
     for family in FAMILIES:
         importlib.import_module(f"fixtures.{family}")
 
@@ -89,6 +89,16 @@ def main():
         except Exception as e:
             failed += 1
             print(f"{name}: FAILED: {type(e).__name__}: {e}", file=sys.stderr)
+    for name, (notes, build) in odd.ODD.items():
+        if not selected(name, options.only):
+            continue
+        if options.list:
+            print(name)
+            continue
+        (options.out / "odd").mkdir(parents=True, exist_ok=True)
+        (options.out / "odd" / f"{name}.pt2").write_bytes(registry.seeded(name, build))
+        manifest.setdefault("odd", {})[name] = notes
+        print(f"{name}: odd")
     if options.list:
         return 0
     known = {n: manifest["fixtures"][n] for n in sorted(manifest["fixtures"]) if n in registry.FIXTURES}
