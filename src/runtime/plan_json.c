@@ -22,6 +22,8 @@ static const char *const role_names[] = {
 bool rt_name_ok(const char *name)
 {
     static const char folder[] = RT_KERNELS_DIR "/";
+    if (strcmp(name, RT_KERNELS_DIR) == 0)
+        return false;
     if (strncmp(name, folder, sizeof folder - 1) == 0)
         name += sizeof folder - 1;
     size_t n = strlen(name);
@@ -300,21 +302,32 @@ static i64 read_ports(const reader *r, const json_t *root, const char *key, rt_p
     return n;
 }
 
+/* Elements of a port; their bytes fit as well. */
+static i64 count_of(const reader *r, const rt_port *p)
+{
+    i64 n = 1, bytes;
+    for (i64 d = 0; d < p->rank; d++)
+        if (!mul_i64(n, p->shape[d], &n))
+            malformed(r, p->name, "too large");
+    if (!mul_i64(n, dtype_bytes(p->type), &bytes))
+        malformed(r, p->name, "too large");
+    return n;
+}
+
 static void check_ports(const reader *r, const rt_plan *plan, const rt_port *ports, i64 n, u8 role)
 {
     for (i64 i = 0; i < n; i++) {
         const rt_port *p = &ports[i];
-        i64 bytes = tensor_count(r->ctx, p->rank, p->shape) * dtype_bytes(p->type);
+        i64 count = count_of(r, p);
         if (p->buffer < 0) {
-            if (bytes != 0)
+            if (count != 0)
                 malformed(r, p->name, "has elements and no buffer");
             continue;
         }
         if (p->buffer >= plan->buffers.n)
             malformed(r, p->name, "no such buffer");
         const rt_buffer *b = &plan->buffers.at[p->buffer];
-        if (b->role != role || b->type != p->type ||
-            b->count != tensor_count(r->ctx, p->rank, p->shape) ||
+        if (b->role != role || b->type != p->type || b->count != count ||
             ((role == RT_INPUT || role == RT_OUTPUT) && b->port != i))
             malformed(r, p->name, "disagrees with its buffer");
         if (p->writes < 0 || p->writes > (role == RT_OUTPUT ? plan->inputs.n + plan->states.n : 0))
@@ -332,8 +345,7 @@ static void check_writes(const reader *r, const rt_plan *plan)
         const rt_port *t = o->writes <= plan->inputs.n
                                ? &plan->inputs.at[o->writes - 1]
                                : &plan->states.at[o->writes - 1 - plan->inputs.n];
-        if (t->type != o->type ||
-            tensor_count(r->ctx, t->rank, t->shape) != tensor_count(r->ctx, o->rank, o->shape))
+        if (t->type != o->type || count_of(r, t) != count_of(r, o))
             malformed(r, o->name, "is not like what it writes");
     }
 }
