@@ -98,7 +98,8 @@ ir_term ir_reduce(ir_program *p, ir_reducer r, ir_term x, ir_atoms axis)
 ir_term ir_matmul(ir_program *p, ir_term a, ir_term b, ir_atoms axis)
 {
     ir_atoms there, missing;
-    split_axis(p, axis, ir_atoms_union(p, ir_get(p, a)->dims, ir_get(p, b)->dims), &there, &missing);
+    split_axis(p, axis, ir_atoms_union(p, ir_get(p, a)->dims, ir_get(p, b)->dims), &there,
+               &missing);
     ir_term x;
     if (there.n > 0)
         x = ir_make(p, IR_matmul, (ir_attr){.axis = there}, (ir_term[]){a, b}, 2);
@@ -127,7 +128,8 @@ ir_term ir_rename(ir_program *p, ir_term x, ir_atoms from, ir_atoms to)
 
 ir_term ir_slice(ir_program *p, ir_term x, ir_atom k, i64 start, ir_atoms to, const i64 *steps)
 {
-    bool is_whole = start == 0 && to.n == 1 && steps[0] == 1 && ir_extent(p, k) == ir_extent(p, to.at[0]);
+    bool is_whole =
+        start == 0 && to.n == 1 && steps[0] == 1 && ir_extent(p, k) == ir_extent(p, to.at[0]);
     if (is_whole && ir_has(ir_get(p, x)->dims, k)) {
         if (to.at[0].i == k.i)
             return x;
@@ -138,5 +140,6 @@ ir_term ir_slice(ir_program *p, ir_term x, ir_atom k, i64 start, ir_atoms to, co
     ints[0] = start;
     for (i64 i = 0; i < to.n; i++)
         ints[i + 1] = steps[i];
-    return ir_make(p, IR_slice, (ir_attr){.axis = {&k, 1}, .to = to, .ints = {ints, to.n + 1}}, &x, 1);
+    return ir_make(p, IR_slice, (ir_attr){.axis = {&k, 1}, .to = to, .ints = {ints, to.n + 1}}, &x,
+                   1);
 }

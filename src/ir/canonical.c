@@ -8,7 +8,8 @@
  * the terms that mention it. This repeats until it tells nothing more apart. Atoms that are
  * still alike are alike in every respect that refinement sees, in practice symmetric; one of them
  * is singled out and refinement goes on. At the end all atoms differ, so `up` names a term, and
- * operands are sorted by it.                    (McKay and Piperno, "Practical graph isomorphism") */
+ * operands are sorted by it.                    (McKay and Piperno, "Practical graph isomorphism")
+ */
 #include <stdlib.h>
 
 #include "ir/type.h"
@@ -286,7 +287,8 @@ static i64 *visit_order(copier *c, ir_atoms list, bool is_set)
     i64 *order = NEW_N(c->w->a, i64, list.n);
     for (i64 i = 0; i < list.n; i++) {
         i64 j = i;
-        for (; is_set && j > 0 && c->w->atom[list.at[order[j - 1]].i] > c->w->atom[list.at[i].i]; j--)
+        for (; is_set && j > 0 && c->w->atom[list.at[order[j - 1]].i] > c->w->atom[list.at[i].i];
+             j--)
             order[j] = order[j - 1];
         order[j] = i;
     }

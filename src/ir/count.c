@@ -97,7 +97,8 @@ ir_count ir_count_program(const ir_program *p)
             c.flops = add_sat(c.flops, flops);
         c.op_count[node->op]++;
         if (node->op == IR_in)
-            c.bytes = add_sat(c.bytes, port_bytes(&p->inputs.at[ir_input_find(p, node->attr.name)]));
+            c.bytes =
+                add_sat(c.bytes, port_bytes(&p->inputs.at[ir_input_find(p, node->attr.name)]));
     }
     arena_free(scratch);
     return c;

@@ -158,7 +158,9 @@ static void store(eval *e, i64 index, arena *out, tensor *result)
         shape[i] = port->dims[i].extent;
     bool is_float = dtype_is_float(port->dtype), is_bool = port->dtype == DT_bool;
     *result = (tensor){.name = arena_strdup(out, intern_text(e->p->names, port->name)),
-                       .type = is_float ? DT_f64 : is_bool ? DT_bool : DT_i64,
+                       .type = is_float  ? DT_f64
+                               : is_bool ? DT_bool
+                                         : DT_i64,
                        .rank = port->rank,
                        .shape = shape};
     result->data = arena_alloc(out, tensor_bytes(e->ctx, result));
@@ -265,7 +267,7 @@ void ir_eval(const ir_program *p, const tensor *inputs, arena *out, tensor *outp
     eval e = {.p = p, .ctx = ctx, .options = options};
     e.values = NEW_N(own, value, p->nodes.n);
     trap t;
-    TRY(ctx, t)
+    TRY (ctx, t)
         run(&e, own, inputs, out, outputs);
     for (i64 k = 1; k < p->nodes.n; k++)
         drop(&e, (u32)k);

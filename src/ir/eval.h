@@ -24,7 +24,7 @@ typedef struct eval {
     const ir_program *p;
     eqf_ctx *ctx;
     ir_eval_options options;
-    value *values; /* by term */
+    value *values;  /* by term */
     arena *scratch; /* freed after each node */
 } eval;
 
@@ -88,7 +88,5 @@ typedef void fold_f64(i64 n, f64 *state, i64 state_step, i64 count, const f64 *x
 typedef void fold_i64(i64 n, i64 *state, i64 state_step, i64 count, const i64 *x, i64 sj, i64 sk);
 fold_f64 *eval_fold_f64(ir_reducer r);
 fold_i64 *eval_fold_i64(ir_reducer r);
-/* Sum of v over `axis`, in the scratch arena; the other dims stay. */
-value eval_sum(eval *e, const value *v, ir_atoms axis);
 
 #endif

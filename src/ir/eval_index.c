@@ -49,8 +49,7 @@ static void concat(eval *e, u32 k, value *out)
                 nest_add(&t, ir_extent(e->p, part), (i64[]){stride, eval_stride(e, x, part)});
             else
                 nest_add(&t, ir_extent(e->p, d),
-                         (i64[]){eval_stride(e, out, d),
-                                 d.i == part.i ? 0 : eval_stride(e, x, d)});
+                         (i64[]){eval_stride(e, out, d), d.i == part.i ? 0 : eval_stride(e, x, d)});
         }
         nest_copy(e, &t, out->i + start * stride, x->p);
         start += ir_extent(e->p, part);
@@ -65,7 +64,8 @@ static void reshape(eval *e, u32 k, value *out, const value *x)
     for (i64 i = 0; i < x->dims.n; i++)
         if (!ir_has(node->attr.axis, x->dims.at[i]))
             at[rest.n++] = x->dims.at[i];
-    const i64 *from = eval_offsets(e, x, node->attr.axis), *to = eval_offsets(e, out, node->attr.to);
+    const i64 *from = eval_offsets(e, x, node->attr.axis),
+              *to = eval_offsets(e, out, node->attr.to);
     const i64 *rest_from = eval_offsets(e, x, rest), *rest_to = eval_offsets(e, out, rest);
     i64 n = eval_count(e, node->attr.axis), outer = eval_count(e, rest);
     for (i64 i = 0; i < outer; i++)
@@ -99,7 +99,7 @@ static void check_index(const eval *e, u32 k, const value *index, ir_atom d)
 
 typedef struct addressing {
     const nest *t;
-    i64 *address; /* operand 0 */
+    i64 *address;     /* operand 0 */
     const i64 *index; /* operand 1 */
     i64 scale;
 } addressing;

@@ -1,8 +1,9 @@
 /* Matrix products of the interpreter: any contraction is [B][M][K] x [B][K][N] through tables of
- * offsets. Blocks of both operands are packed into panels of 4 rows and 8 columns, which a small
- * kernel multiplies with eight vectors of accumulators (Goto and van de Geijn, "Anatomy of
- * high-performance matrix multiplication"). The sum over K runs in order whatever the vector
- * width, and AVX2 is used without fused multiply-add, so every x86-64 gives the same bits. */
+ * offsets (an operand without an atom of the axis has a stride of 0 there). Blocks of both operands
+ * are packed into panels of 4 rows and 8 columns, which a small kernel multiplies with eight
+ * vectors of accumulators (Goto and van de Geijn, "Anatomy of high-performance matrix
+ * multiplication"). The sum over K runs in order whatever the vector width, and AVX2 is used
+ * without fused multiply-add, so every x86-64 gives the same bits. */
 #include <stdatomic.h>
 
 #include "ir/eval.h"
@@ -108,8 +109,8 @@ static void block_i64(product *w, i64 piece)
         for (i64 j = n0; j < MIN(n0 + NC, w->n); j++) {
             i64 sum = 0;
             for (i64 k = 0; k < w->k; k++)
-                sum = eqf_wrap_add(sum, eqf_wrap_mul(x[w->xm[i] + w->xk[k]],
-                                                     y[w->yn[j] + w->yk[k]]));
+                sum =
+                    eqf_wrap_add(sum, eqf_wrap_mul(x[w->xm[i] + w->xk[k]], y[w->yn[j] + w->yk[k]]));
             w->c->i[w->cb[b] + w->cm[i] + w->cn[j]] = eqf_wrap(w->c->dtype, sum);
         }
 }
@@ -126,14 +127,13 @@ static void worker(void *user, i64 part)
             block_i64(w, piece);
 }
 
-/* Atoms of `from` that `in` has (or lacks) and that are (or are not) in `axis`. */
-static ir_atoms select_atoms(const eval *e, ir_atoms from, ir_atoms in, bool wanted_in,
-                             ir_atoms axis, bool wanted_axis)
+/* Atoms of `from` outside of `axis` that `in` has, or lacks. */
+static ir_atoms select_atoms(const eval *e, ir_atoms from, ir_atoms in, bool wanted, ir_atoms axis)
 {
     ir_atom *at = NEW_N(e->scratch, ir_atom, from.n);
     i64 n = 0;
     for (i64 i = 0; i < from.n; i++)
-        if (ir_has(in, from.at[i]) == wanted_in && ir_has(axis, from.at[i]) == wanted_axis)
+        if (ir_has(in, from.at[i]) == wanted && !ir_has(axis, from.at[i]))
             at[n++] = from.at[i];
     return (ir_atoms){at, n};
 }
@@ -153,38 +153,29 @@ void eval_matmul(eval *e, u32 k)
 {
     const ir_node *node = &e->p->nodes.at[k];
     ir_atoms axis = node->attr.axis;
-    value a = e->values[node->args[0].i], b = e->values[node->args[1].i];
-    /* What only one operand has of the axis is summed first. */
-    ir_atoms only_a = select_atoms(e, a.dims, b.dims, false, axis, true);
-    ir_atoms only_b = select_atoms(e, b.dims, a.dims, false, axis, true);
-    if (only_a.n)
-        a = eval_sum(e, &a, only_a);
-    if (only_b.n)
-        b = eval_sum(e, &b, only_b);
-
+    const value *a = &e->values[node->args[0].i], *b = &e->values[node->args[1].i];
     product w = {.e = e, .c = eval_new(e, k), .panel = multiply_portable};
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2"))
         w.panel = multiply_avx2;
 #endif
-    ir_atoms batch = select_atoms(e, a.dims, b.dims, true, axis, false);
-    ir_atoms sum = select_atoms(e, a.dims, b.dims, true, axis, true);
-    ir_atoms m = select_atoms(e, a.dims, b.dims, false, axis, false);
-    ir_atoms n = select_atoms(e, b.dims, a.dims, false, axis, false);
+    ir_atoms batch = select_atoms(e, a->dims, b->dims, true, axis);
+    ir_atoms m = select_atoms(e, a->dims, b->dims, false, axis);
+    ir_atoms n = select_atoms(e, b->dims, a->dims, false, axis);
     i64 count_m = eval_count(e, m), count_n = eval_count(e, n);
     bool is_swapped = usefulness(count_n, count_m) > usefulness(count_m, count_n);
-    w.x = is_swapped ? &b : &a;
-    w.y = is_swapped ? &a : &b;
+    w.x = is_swapped ? b : a;
+    w.y = is_swapped ? a : b;
     ir_atoms rows = is_swapped ? n : m, columns = is_swapped ? m : n;
     w.batch = eval_count(e, batch);
     w.m = is_swapped ? count_n : count_m;
     w.n = is_swapped ? count_m : count_n;
-    w.k = eval_count(e, sum);
+    w.k = eval_count(e, axis);
     w.xb = eval_offsets(e, w.x, batch);
     w.xm = eval_offsets(e, w.x, rows);
-    w.xk = eval_offsets(e, w.x, sum);
+    w.xk = eval_offsets(e, w.x, axis);
     w.yb = eval_offsets(e, w.y, batch);
-    w.yk = eval_offsets(e, w.y, sum);
+    w.yk = eval_offsets(e, w.y, axis);
     w.yn = eval_offsets(e, w.y, columns);
     w.cb = eval_offsets(e, w.c, batch);
     w.cm = eval_offsets(e, w.c, rows);

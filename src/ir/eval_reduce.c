@@ -92,33 +92,15 @@ static void reduce_row(void *user, i64 n, const i64 *offset)
     eval_settle(w->e, out, offset[0], n);
 }
 
-static void reduce_into(const eval *e, value *out, const value *x, ir_reducer r, ir_atoms axis)
-{
-    nest t = nest_over(e, out->dims, (const value *[]){out, x}, 2);
-    nest inner = nest_over(e, axis, &x, 1);
-    reduction w = {e, &t, &inner, out, x, r};
-    nest_run(e, &t, x->count / MAX(out->count, 1), reduce_row, &w);
-}
-
 void eval_reduce(eval *e, u32 k)
 {
     const ir_node *node = &e->p->nodes.at[k];
-    reduce_into(e, eval_new(e, k), &e->values[node->args[0].i], node->attr.reducer, node->attr.axis);
-}
-
-value eval_sum(eval *e, const value *v, ir_atoms axis)
-{
-    ir_atom *rest = NEW_N(e->scratch, ir_atom, v->dims.n);
-    value out = {.dtype = v->is_float ? DT_f64 : DT_i64, .is_float = v->is_float};
-    i64 n = 0;
-    for (i64 i = 0; i < v->dims.n; i++)
-        if (!ir_has(axis, v->dims.at[i]))
-            rest[n++] = v->dims.at[i];
-    out.dims = (ir_atoms){rest, n};
-    out.count = eval_count(e, out.dims);
-    out.p = NEW_N(e->scratch, i64, out.count);
-    reduce_into(e, &out, v, IR_SUM, axis);
-    return out;
+    const value *x = &e->values[node->args[0].i];
+    value *out = eval_new(e, k);
+    nest t = nest_over(e, out->dims, (const value *[]){out, x}, 2);
+    nest inner = nest_over(e, node->attr.axis, &x, 1);
+    reduction w = {e, &t, &inner, out, x, node->attr.reducer};
+    nest_run(e, &t, x->count / out->count, reduce_row, &w);
 }
 
 void eval_scan(eval *e, u32 k)

@@ -68,7 +68,8 @@ ir_atom ir_atom_new(ir_program *p, const char *name, i64 extent)
     }
     while (name_info(p, id)->atom) {
         u32 suffix = ++name_info(p, wanted)->suffix;
-        id = intern_cstr(p->names, arena_printf(p->a, "%s_%u", intern_text(p->names, wanted), suffix));
+        id = intern_cstr(p->names,
+                         arena_printf(p->a, "%s_%u", intern_text(p->names, wanted), suffix));
     }
     ir_atom d = {(u32)p->atoms.n};
     vec_push(p->a, &p->atoms, (ir_atom_info){id, extent});
@@ -269,7 +270,8 @@ static ir_port copy_port(ir_program *p, const ir_port *port)
 static _Noreturn void port_throw(ir_program *p, const ir_port *port, const char *what,
                                  const char *wrong)
 {
-    const char *origin = intern_text(p->names, p->origin), *name = intern_text(p->names, port->name);
+    const char *origin = intern_text(p->names, p->origin),
+               *name = intern_text(p->names, port->name);
     eqf_throw(p->ctx, EQF_E_TYPE, p->file, *origin ? origin : name, "%s %s: %s", what, name, wrong);
 }
 

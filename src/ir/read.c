@@ -97,8 +97,9 @@ static ir_atom read_atom(reader *r, const sx *x, bool none_allowed)
 static ir_atoms read_atoms(reader *r, const sx *x, char bracket, bool none_allowed)
 {
     if (x->kind == SX_LIST && x->bracket != bracket)
-        fail(r, EQF_E_PARSE, x, bracket == '{' ? "a set of dims stands in {}"
-                                               : "an ordered list of dims stands in ()");
+        fail(r, EQF_E_PARSE, x,
+             bracket == '{' ? "a set of dims stands in {}"
+                            : "an ordered list of dims stands in ()");
     i64 n = x->kind == SX_LIST ? x->n : 1;
     ir_atom *at = NEW_N(r->scratch, ir_atom, n);
     for (i64 i = 0; i < n; i++)
@@ -348,8 +349,7 @@ static const char *const *read_symbols(reader *r, const sx *x, i64 rank)
         fail(r, EQF_E_PARSE, x, "expected a name or - for each of the %lld dims", (long long)rank);
     const char **symbols = NEW_N(r->scratch, const char *, rank);
     for (i64 i = 0; i < rank; i++)
-        symbols[i] = sx_is(x->at[i], "-") ? NULL
-                                          : intern_text(r->p->names, read_name(r, x->at[i]));
+        symbols[i] = sx_is(x->at[i], "-") ? NULL : intern_text(r->p->names, read_name(r, x->at[i]));
     return symbols;
 }
 
@@ -380,8 +380,7 @@ static void read_let(reader *r, const sx *form)
     if (form->n != 3)
         fail(r, EQF_E_PARSE, form, "expected (let NAME TERM)");
     u32 name = read_name(r, form->at[1]);
-    if (ir_input_find(r->p, name) >= 0 ||
-        ((i64)name < r->by_name.n && r->by_name.at[name].i))
+    if (ir_input_find(r->p, name) >= 0 || ((i64)name < r->by_name.n && r->by_name.at[name].i))
         fail(r, EQF_E_TYPE, form->at[1], "\"%s\" has a meaning already", form->at[1]->text);
     ir_term t = read_term(r, form->at[2]);
     vec_reserve(r->scratch, &r->by_name, (i64)name + 1);
@@ -407,7 +406,8 @@ static void read_output(reader *r, const sx *form)
     const sx *value = item(r, form, 2, "a term");
     i64 next = 3;
     if (sx_is(value, "-")) {
-        port.dtype = (u8)read_dtype(r, item(r, form, next++, "the dtype of an output without elements"));
+        port.dtype =
+            (u8)read_dtype(r, item(r, form, next++, "the dtype of an output without elements"));
         item(r, form, next, "the dims");
     } else {
         port.term = read_term(r, value);

@@ -18,8 +18,8 @@ enum {
 static const ir_op_row rows[IR_OP_COUNT] = {
     [IR_NO_OP] = {.name = "none", .doc = "no operator"},
 #define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc)                                    \
-    [IR_##name] = {#name,  arity,  IR_##class_, IR_##rule, IS_SOME(#fexpr), IS_SOME(#iexpr),       \
-                   flags, #fexpr, #iexpr,      doc},
+    [IR_##name] = {#name,           arity, IR_##class_, IR_##rule, IS_SOME(#fexpr),                \
+                   IS_SOME(#iexpr), flags, #fexpr,      #iexpr,    doc},
 #include "ir/ops.def"
 #undef OP
 };

@@ -490,7 +490,9 @@ ir_type ir_type_of(const ir_program *p, arena *a, ir_op op, const ir_attr *attr,
     case IR_MATMUL:
         return type_reduction(r);
     case IR_INDEX:
-        return op == IR_slice ? type_slice(r) : op == IR_concat ? type_concat(r) : type_index_map(r);
+        return op == IR_slice    ? type_slice(r)
+               : op == IR_concat ? type_concat(r)
+                                 : type_index_map(r);
     case IR_GATHER:
         return type_gather(r);
     case IR_PLAIN:
@@ -499,7 +501,7 @@ ir_type ir_type_of(const ir_program *p, arena *a, ir_op op, const ir_attr *attr,
         CHECK(not_sorted(r, attr->to, ":to"));
         if (attr->ints.n != 1 || attr->ints.at[0] < 0)
             return WRONG(":ints wants the number of the result");
-        return fine(attr->dtype, attr->to);
+        return fine(attr->dtype, copy_sorted(a, attr->to.at, attr->to.n));
     }
     return WRONG("an operator without a class");
 }

@@ -6,13 +6,13 @@
 #include "ir/ir.h"
 
 enum { /* fields of ir_attr */
-    IR_HAS_NAME = 1,
-    IR_HAS_DTYPE = 2,
-    IR_HAS_VALUE = 4, /* f or i */
-    IR_HAS_REDUCER = 8,
-    IR_HAS_AXIS = 16,
-    IR_HAS_TO = 32,
-    IR_HAS_INTS = 64
+       IR_HAS_NAME = 1,
+       IR_HAS_DTYPE = 2,
+       IR_HAS_VALUE = 4, /* f or i */
+       IR_HAS_REDUCER = 8,
+       IR_HAS_AXIS = 16,
+       IR_HAS_TO = 32,
+       IR_HAS_INTS = 64
 };
 u32 ir_attrs_of(ir_op op);
 bool ir_axis_is_set(ir_op op);

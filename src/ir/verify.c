@@ -55,9 +55,9 @@ static void check_ports(const check *c, arena *scratch)
             is_empty = is_empty || port->dims[k].extent == 0;
         if (is_empty != (port->term.i == 0))
             broken(c, 0, "an input with elements and without a term, or the reverse");
-        if (port->term.i && ((i64)port->term.i >= p->nodes.n ||
-                             p->nodes.at[port->term.i].op != IR_in ||
-                             p->nodes.at[port->term.i].attr.name != port->name))
+        if (port->term.i &&
+            ((i64)port->term.i >= p->nodes.n || p->nodes.at[port->term.i].op != IR_in ||
+             p->nodes.at[port->term.i].attr.name != port->name))
             broken(c, 0, "the term of an input is another one");
     }
     for (i64 i = 0; i < p->outputs.n; i++) {
@@ -77,7 +77,6 @@ void ir_verify(const ir_program *p, const char *pass)
             broken(&c, 0, "two atoms of one name");
     }
     arena *scratch = arena_child(p->a);
-    check_ports(&c, scratch);
     for (i64 k = 1; k < p->nodes.n; k++) {
         check_node(&c, scratch, (u32)k);
         if (arena_bytes(scratch) > 1 << 20) {
@@ -85,6 +84,7 @@ void ir_verify(const ir_program *p, const char *pass)
             scratch = arena_child(p->a);
         }
     }
+    check_ports(&c, scratch);
     for (i64 k = 1; k < p->nodes.n; k++)
         if (!ir_is_consed(p, (u32)k))
             broken(&c, (u32)k, "an equal node exists already");
