@@ -60,7 +60,8 @@ static void set_limit(int what, i64 value)
         return;
     rlim_t v = (rlim_t)value;
     r.rlim_cur = r.rlim_max != RLIM_INFINITY && r.rlim_max < v ? r.rlim_max : v;
-    r.rlim_max = r.rlim_cur;
+    /* At the hard limit on time the signal would be SIGKILL, which says nothing. */
+    r.rlim_max = what == RLIMIT_CPU && r.rlim_max > r.rlim_cur ? r.rlim_cur + 1 : r.rlim_cur;
     /* A limit that cannot be set leaves the wall clock to stop the child. */
     (void)setrlimit(what, &r);
 }

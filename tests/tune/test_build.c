@@ -1,0 +1,158 @@
+/* Compiling: what works, what the compiler says when it does not, what the machine is recorded as. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/runtime.h"
+#include "tune/tune.h"
+
+static eqf_ctx *ctx;
+static arena *a;
+static char folder[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    ctx = eqf_ctx_new(NULL);
+    a = arena_new(ctx, 0);
+    strcpy(folder, "/tmp/eqf-build-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    int failed = system(command);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+    return failed;
+}
+
+static void put(const char *name, const char *text)
+{
+    file_write(ctx, arena_printf(a, "%s/%s", folder, name), text, (i64)strlen(text));
+}
+
+static bool exists(const char *name)
+{
+    return access(arena_printf(a, "%s/%s", folder, name), F_OK) == 0;
+}
+
+static void test_compile(void **state)
+{
+    (void)state;
+    trap t;
+    int (*volatile answer)(void *const *, i64, i64) = NULL;
+    TRY(ctx, t)
+    {
+        tn_compiler cc = tn_probe(a, "cc");
+        assert_true(cc.version[0] != 0);
+        for (i64 i = 0; i < cc.features.n; i++)
+            assert_true(rt_has_feature(cc.features.at[i]));
+#if defined(__x86_64__)
+        assert_true(cc.features.n > 0);
+#endif
+        put("one.c", "int helper(int x) { return x + 1; }\n");
+        put("two.c", "int helper(int);\nint k(void *const *b, long p0, long p1)"
+                     "{ (void)b; return helper((int)(p1 - p0)); }\n");
+        put("three.c", "double root(double x) { return __builtin_pow(x, 0.3); }\n");
+        static const char *const files[] = {"one.c", "two.c", "three.c"};
+        tn_compile(ctx, &cc, (tn_sources){folder, files, 3, "lib.so"}, 2, NULL);
+        void *library = dlopen(arena_printf(a, "%s/lib.so", folder), RTLD_NOW);
+        assert_non_null(library);
+        void *symbol = dlsym(library, "k");
+        assert_non_null(symbol);
+        memcpy((void *)&answer, &symbol, sizeof symbol);
+        assert_int_equal(answer(NULL, 3, 44), 42);
+        dlclose(library);
+    }
+    assert_int_equal(t.status, EQF_OK);
+    assert_false(exists("one.o"));
+    assert_false(exists("two.o"));
+}
+
+static void test_error(void **state)
+{
+    (void)state;
+    trap t;
+    TRY(ctx, t)
+    {
+        tn_compiler cc = tn_probe(a, "cc");
+        put("good.c", "int f(void) { return 1; }\n");
+        put("bad.c", "int g(void) { return undeclared; }\n");
+        static const char *const files[] = {"good.c", "bad.c"};
+        tn_compile(ctx, &cc, (tn_sources){folder, files, 2, "lib.so"}, 2, NULL);
+    }
+    assert_int_equal(t.status, EQF_E_MACHINE);
+    eqf_diag d = eqf_diag_get(ctx, 0);
+    assert_string_equal(d.file, "bad.c");
+    assert_non_null(strstr(d.message, "undeclared"));
+    assert_null(strchr(d.message, '\n'));
+    assert_false(exists("lib.so"));
+}
+
+static void test_no_compiler(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"no-such-compiler-here", "false"};
+    for (i64 i = 0; i < COUNT_OF(commands); i++) {
+        trap t;
+        eqf_ctx_clear(ctx);
+        TRY(ctx, t)
+        {
+            tn_probe(a, commands[i]);
+        }
+        assert_int_equal(t.status, EQF_E_MACHINE);
+        assert_non_null(strstr(eqf_diag_get(ctx, 0).message, "CC"));
+    }
+}
+
+static void test_command_with_arguments(void **state)
+{
+    (void)state;
+    trap t;
+    TRY(ctx, t)
+    {
+        tn_compiler cc = tn_probe(a, "  env  cc ");
+        assert_int_equal(cc.argc, 2);
+        assert_string_equal(cc.argv[1], "cc");
+    }
+    assert_int_equal(t.status, EQF_OK);
+}
+
+static void test_interrupt(void **state)
+{
+    (void)state;
+    trap t;
+    volatile bool cancel = true;
+    TRY(ctx, t)
+    {
+        tn_compiler cc = tn_probe(a, "cc");
+        put("good.c", "int f(void) { return 1; }\n");
+        static const char *const files[] = {"good.c"};
+        tn_compile(ctx, &cc, (tn_sources){folder, files, 1, "lib.so"}, 1, &cancel);
+    }
+    assert_int_equal(t.status, EQF_E_INTERRUPTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_compile, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_compiler, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_command_with_arguments, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_interrupt, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
