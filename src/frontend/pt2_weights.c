@@ -6,6 +6,9 @@
  * verified, only by fe_weight_read. */
 #include "frontend/reader.h"
 
+/* A view may repeat its record (stride 0), but not without end. */
+#define MAX_REPEATED ((i64)1 << 30)
+
 typedef struct config {
     fe_doc *doc; /* NULL: the archive has none */
     const char *folder;
@@ -93,6 +96,9 @@ static void check_view(fe_reader *r, const fe_js *meta, const fe_entry *e, i64 l
     if (e->size % item != 0)
         fe_js_throw(meta, EQF_E_DATA, "%s has %lld bytes, which is no multiple of %lld", e->name,
                     (long long)e->size, (long long)item);
+    if (w->bytes > e->size && w->bytes > MAX_REPEATED)
+        fe_js_throw(meta, EQF_E_LIMIT, "a view of %lld bytes repeats a record of %lld",
+                    (long long)w->bytes, (long long)e->size);
     if (last >= e->size / item)
         fe_js_throw(meta, EQF_E_DATA, "the view reaches element %lld, but %s has %lld",
                     (long long)last, e->name, (long long)(e->size / item));

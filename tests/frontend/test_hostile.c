@@ -194,6 +194,8 @@ static const text_case TEXTS[] = {
     {WEIGHTS, "`storage_offset`: {`as_int`: 19}", "`storage_offset`: {`as_int`: " HUGE_INT "}",
      EQF_E_PARSE, "head", "more than 2^63"},
     {WEIGHTS, "`sizes`: [{`as_int`: 2}, {`as_int`: 3}]",
+     "`sizes`: [{`as_int`: 1099511627776}, {`as_int`: 3}]", EQF_E_LIMIT, "head", "repeats"},
+    {WEIGHTS, "`sizes`: [{`as_int`: 2}, {`as_int`: 3}]",
      "`sizes`: [{`as_int`: 4294967296}, {`as_int`: 4294967296}]", EQF_E_PARSE, "head",
      "more than 2^63"},
     {WEIGHTS, "`sizes`: [{`as_int`: 2}, {`as_int`: 3}]", "`sizes`: [{`as_int`: 2}, {`as_int`: 2}]",
