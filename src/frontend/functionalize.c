@@ -1,0 +1,209 @@
+/* functionalize: in-place operators and views, as values.
+ *
+ * A slot of a view remembers its parent and the node that makes it. An in-place operator computes
+ * its functional form and writes the result to its first argument: the write walks up the chain of
+ * views, each time putting the new part into the parent, and counts at the root. A slot that was
+ * computed before the root's last write is stale, and is lowered again from its parent when it is
+ * read. So every alias sees every write, in program order. */
+#include "frontend/lower.h"
+
+static fe_slot *root_of(fe_slot *s)
+{
+    while (s->parent)
+        s = s->parent;
+    return s;
+}
+
+fe_tensor *fe_slot_read(fe_lower *l, fe_slot *s)
+{
+    fe_slot *root = root_of(s);
+    if (s == root || s->version == root->writes)
+        return s->t;
+    if (!s->node) {
+        s->t = fe_slot_read(l, s->parent);
+    } else {
+        i64 count;
+        fe_tensor **r = fe_lower_node(l, s->scope, s->node, s->node->target, &count);
+        s->t = r[s->result];
+    }
+    s->version = root->writes;
+    return s->t;
+}
+
+static const char *const views[] = {
+    "aten.view.default",       "aten.view_as.default",   "aten._unsafe_view.default",
+    "aten.permute.default",    "aten.transpose.int",     "aten.t.default",
+    "aten.mT.default",         "aten.numpy_T.default",   "aten.swapaxes.default",
+    "aten.movedim.int",        "aten.expand.default",    "aten.expand_as.default",
+    "aten.broadcast_to.default", "aten.unsqueeze.default", "aten.squeeze.default",
+    "aten.squeeze.dim",        "aten.squeeze.dims",      "aten.slice.Tensor",
+    "aten.select.int",         "aten.narrow.default",    "aten.split.Tensor",
+    "aten.split_with_sizes.default", "aten.chunk.default", "aten.unbind.int",
+    "aten.diagonal.default",   "aten.alias.default",     "aten.detach.default",
+    "aten.unflatten.int",      "aten.detach_.default",
+    /* views or copies, as strides have it: */
+    "aten.reshape.default",    "aten.flatten.using_ints", "aten.contiguous.default",
+    "aten.to.dtype",           "aten.to.dtype_layout",
+};
+
+bool fe_is_view(const char *target)
+{
+    for (i64 i = 0; i < COUNT_OF(views); i++)
+        if (!strcmp(views[i], target))
+            return true;
+    return false;
+}
+
+const char *fe_functional_name(arena *a, const char *target)
+{
+    if (strncmp(target, "aten.", 5) != 0)
+        return NULL;
+    const char *dot = strchr(target + 5, '.');
+    if (!dot || dot[-1] != '_' || dot[-2] == '_' || dot - 1 == target + 5)
+        return NULL;
+    return arena_printf(a, "%.*s%s", (int)(dot - 1 - target), target, dot);
+}
+
+static bool is(const fe_node *n, const char *name)
+{
+    i64 len = (i64)strlen(name);
+    return !strncmp(n->target + 5, name, (size_t)len) && n->target[5 + len] == '.';
+}
+
+static _Noreturn void not_understood(fe_lower *l, const fe_node *n)
+{
+    fe_throw_node(l->source, n, EQF_E_UNSUPPORTED,
+                  "a write through this view is not understood; save the program again after "
+                  "ep.run_decompositions({})");
+}
+
+/* A call that only reads the arguments of a view node. */
+static i64 int_arg(fe_lower *l, fe_scope *s, const fe_node *n, const char *name, i64 otherwise)
+{
+    const fe_arg *a = fe_find_arg(n, name);
+    if (!a || a->kind == FE_ARG_NONE)
+        return otherwise;
+    if (a->kind == FE_ARG_INT)
+        return a->i;
+    if (a->kind == FE_ARG_SYM_INT && fe_slot_of(s, a->value)->is_number)
+        return fe_slot_of(s, a->value)->number.i;
+    not_understood(l, n);
+}
+
+static i64 dim_arg(fe_lower *l, fe_scope *s, const fe_node *n, const char *name, i64 rank,
+                   i64 otherwise)
+{
+    i64 d = int_arg(l, s, n, name, otherwise);
+    return d < 0 ? d + rank : d;
+}
+
+/* The parent with `part`, the new value of its view `s`, put in. */
+static fe_tensor *put(fe_lower *l, const fe_slot *s, fe_tensor *parent, fe_tensor *part)
+{
+    const fe_node *n = s->node;
+    fe_scope *scope = s->scope;
+    if (!n || is(n, "alias") || is(n, "detach") || is(n, "detach_"))
+        return part;
+    i64 sizes[FE_MAX_RANK], order[FE_MAX_RANK], rank = parent->rank;
+    for (i64 d = 0; d < rank; d++)
+        sizes[d] = parent->dims[d].extent;
+    if (is(n, "view") || is(n, "view_as") || is(n, "_unsafe_view") || is(n, "unsqueeze") ||
+        is(n, "squeeze") || is(n, "unflatten"))
+        return fe_view(l, part, rank, sizes);
+    if (is(n, "expand") || is(n, "expand_as") || is(n, "broadcast_to")) {
+        if (part->rank == rank) {
+            bool is_same = true;
+            for (i64 d = 0; d < rank; d++)
+                is_same = is_same && part->dims[d].extent == sizes[d];
+            if (is_same)
+                return part;
+        }
+        not_understood(l, n);
+    }
+    if (is(n, "transpose") || is(n, "swapaxes") || is(n, "t") || is(n, "mT") || is(n, "numpy_T")) {
+        bool has_dims = is(n, "transpose") || is(n, "swapaxes");
+        if (rank < 2)
+            return part;
+        if (is(n, "numpy_T")) {
+            for (i64 d = 0; d < rank; d++)
+                order[d] = rank - 1 - d;
+            return fe_permute(l, part, order);
+        }
+        const char *a = is(n, "swapaxes") ? "axis0" : "dim0", *b = is(n, "swapaxes") ? "axis1" : "dim1";
+        i64 d0 = has_dims ? dim_arg(l, scope, n, a, rank, 0) : rank - 2;
+        i64 d1 = has_dims ? dim_arg(l, scope, n, b, rank, 0) : rank - 1;
+        return fe_transpose(l, part, d0, d1);
+    }
+    if (is(n, "permute")) {
+        const fe_arg *dims = fe_find_arg(n, "dims");
+        for (i64 d = 0; dims && d < rank; d++) {
+            i64 from = dims->items[d].i;
+            order[from < 0 ? from + rank : from] = d;
+        }
+        return fe_permute(l, part, order);
+    }
+    if (is(n, "select")) {
+        i64 d = dim_arg(l, scope, n, "dim", rank, 0), i = int_arg(l, scope, n, "index", 0);
+        i = i < 0 ? i + sizes[d] : i;
+        return fe_slice_write(l, parent, fe_unsqueeze(l, part, d), d, i, 1, 1);
+    }
+    if (is(n, "slice") || is(n, "narrow")) {
+        i64 d = dim_arg(l, scope, n, "dim", rank, 0), start = int_arg(l, scope, n, "start", 0);
+        start = start < 0 ? MAX(start + sizes[d], 0) : MIN(start, sizes[d]);
+        i64 step = is(n, "slice") ? int_arg(l, scope, n, "step", 1) : 1;
+        return fe_slice_write(l, parent, part, d, start, part->dims[d].extent, step);
+    }
+    if (is(n, "split") || is(n, "split_with_sizes") || is(n, "chunk") || is(n, "unbind")) {
+        i64 d = dim_arg(l, scope, n, "dim", rank, 0), start = 0;
+        bool is_unbind = is(n, "unbind");
+        if (is_unbind)
+            return fe_slice_write(l, parent, fe_unsqueeze(l, part, d), d, s->result, 1, 1);
+        for (i64 k = 0; k < s->result; k++) {
+            const fe_value *v = &scope->graph->values[n->outputs[0].items[k].value.i];
+            i64 piece[FE_MAX_RANK];
+            fe_value_sizes(l, v, piece);
+            start += piece[d];
+        }
+        return fe_slice_write(l, parent, part, d, start, part->dims[d].extent, 1);
+    }
+    if (is(n, "diagonal") && rank == 2) {
+        i64 d1 = dim_arg(l, scope, n, "dim1", rank, 0), d2 = dim_arg(l, scope, n, "dim2", rank, 1);
+        i64 offset = int_arg(l, scope, n, "offset", 0);
+        fe_tensor *at = fe_op2(l, IR_sub, fe_positions(l, parent, d2), fe_positions(l, parent, d1));
+        fe_tensor *hit = fe_op2(l, IR_eq, at, fe_int(l, DT_i64, offset));
+        if (part->rank && part->dims[0].extent != sizes[d1] && part->dims[0].extent > 1)
+            not_understood(l, n);
+        fe_tensor *spread = fe_unsqueeze(l, part, d1 == 0 ? 1 : 0);
+        return fe_where(l, hit, spread, parent);
+    }
+    not_understood(l, n);
+}
+
+void fe_slot_write(fe_lower *l, fe_slot *s, fe_tensor *t)
+{
+    if (s->parent)
+        fe_slot_write(l, s->parent, put(l, s, fe_slot_read(l, s->parent), t));
+    fe_slot *root = root_of(s);
+    if (s == root)
+        s->writes++;
+    s->t = t;
+    s->version = root->writes;
+}
+
+void fe_lower_in_place(fe_lower *l, fe_scope *s, const fe_node *n, const char *target)
+{
+    i64 count;
+    if (!n->n_inputs || n->inputs[0].kind != FE_ARG_TENSOR)
+        fe_throw_node(l->source, n, EQF_E_PARSE, "an in-place operator without a tensor");
+    fe_slot *self = fe_slot_of(s, n->inputs[0].value);
+    l->in_place_dtype = fe_slot_read(l, self)->dtype;
+    fe_tensor **r = fe_lower_node(l, s, n, target, &count);
+    l->in_place_dtype = DT_NONE;
+    if (count < 1 || !r[0])
+        fe_throw_node(l->source, n, EQF_E_UNSUPPORTED, "an in-place operator without a result");
+    fe_slot_write(l, self, r[0]);
+    if (n->n_outputs && n->outputs[0].kind == FE_ARG_TENSOR) {
+        fe_slot *out = fe_slot_of(s, n->outputs[0].value);
+        *out = (fe_slot){.t = r[0], .is_set = true, .parent = self, .version = root_of(self)->writes};
+    }
+}

@@ -1,0 +1,555 @@
+/* Operators of ATen whose positions depend on data, and those that look at a whole axis: gather,
+ * scatter, sort, scan. They have a meaning in the IR, but no algebra: plain kernels run them, so
+ * each is a boundary of optimisation. Negative indices wrap where eager's do. */
+#include "frontend/lower.h"
+
+static const char plain[] = "positions depend on data: a plain kernel";
+
+static fe_tensor *wrapped(fe_lower *l, fe_tensor *i, i64 n)
+{
+    i = fe_cast(l, DT_i64, i);
+    fe_tensor *below = fe_op2(l, IR_lt, i, fe_int(l, DT_i64, 0));
+    return fe_where(l, below, fe_op2(l, IR_add, i, fe_int(l, DT_i64, n)), i);
+}
+
+/* The variables that stand for dim d, one and pinned; a term of extent 1 is read without. */
+static u32 axis_of(fe_lower *l, const fe_tensor *x, i64 d)
+{
+    fe_vars v = fe_flat(l->space, x->dims[d].vars);
+    return v.n ? v.at[0] : 0;
+}
+
+fe_tensor *fe_gather(fe_lower *l, const fe_tensor *x, const i64 *d, fe_tensor *const *idx, i64 n)
+{
+    fe_note_plain(l, plain);
+    fe_tensor **xs = NEW_N(l->a, fe_tensor *, n + 1);
+    for (i64 k = 0; k < n; k++)
+        xs[k] = idx[k];
+    fe_broadcast_all(l, xs, n);
+    i64 rank = xs[0]->rank, m = rank;
+    xs[n] = (fe_tensor *)x;
+    u64 read = 0;
+    for (i64 k = 0; k < n; k++) {
+        xs[n] = fe_solid(l, xs[n], d[k]);
+        read |= (u64)1 << d[k];
+    }
+    i8 li[64], lx[64];
+    for (i64 k = 0; k < rank; k++)
+        li[k] = (i8)k;
+    for (i64 k = 0; k < x->rank; k++)
+        lx[k] = read >> k & 1 ? -1 : (i8)m++;
+    fe_dim out[64];
+    bool is_empty = !x->term || fe_is_empty(xs[0]);
+    fe_dim *dims = NEW_N(l->a, fe_dim, m);
+    if (is_empty) {
+        for (i64 k = 0; k < rank; k++)
+            dims[k] = fe_dim_new(l, xs[0]->dims[k].extent);
+        for (i64 k = 0; k < x->rank; k++)
+            if (lx[k] >= 0)
+                dims[lx[k]] = fe_dim_new(l, x->dims[k].extent);
+        return fe_tensor_new(l, 0, x->dtype, m, dims);
+    }
+    const i8 **labels = NEW_N(l->a, const i8 *, n + 1);
+    for (i64 k = 0; k < n; k++)
+        labels[k] = li;
+    labels[n] = lx;
+    fe_align(l, xs, labels, n + 1, out, false);
+    VEC(u32) axis = {0}, args = {0};
+    vec_push(l->a, &args, xs[n]->term);
+    for (i64 k = 0; k < n; k++)
+        if (xs[n]->dims[d[k]].extent > 1) {
+            vec_push(l->a, &axis, axis_of(l, xs[n], d[k]));
+            vec_push(l->a, &args, xs[k]->term);
+        }
+    for (i64 k = 0; k < m; k++)
+        dims[k] = out[k];
+    u32 term = xs[n]->term;
+    if (axis.n) {
+        VEC(u32) apart = {0};
+        for (i64 k = 0; k < axis.n; k++)
+            vec_push(l->a, &apart, axis.at[k]);
+        for (i64 k = 0; k < 64; k++)
+            for (i64 v = 0; v < out[k].vars.n; v++)
+                vec_push(l->a, &apart, out[k].vars.at[v]);
+        fe_keep_apart(l->space, (fe_vars){apart.at, apart.n});
+        term = fe_draft_new(l, (fe_draft){.op = IR_gather, .dtype = x->dtype, .args = args.at,
+                                          .arg_count = args.n, .axis = {axis.at, axis.n}});
+    }
+    return fe_tensor_new(l, term, x->dtype, m, dims);
+}
+
+fe_tensor *fe_take_along(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor *idx)
+{
+    fe_note_plain(l, plain);
+    if (x->rank == 0)
+        return fe_fill_like(l, idx, x);
+    fe_tensor *xs[2] = {(fe_tensor *)idx, (fe_tensor *)x};
+    for (i64 k = 0; k < x->rank; k++)
+        if (k != d && idx->dims[k].extent < x->dims[k].extent)
+            xs[1] = fe_slice(l, xs[1], k, 0, idx->dims[k].extent, 1);
+    fe_dim out[64], *dims = NEW_N(l->a, fe_dim, x->rank);
+    if (!x->term || fe_is_empty(idx))
+        return fe_tensor_new(l, 0, x->dtype, idx->rank, idx->dims);
+    xs[1] = fe_solid(l, xs[1], d);
+    i8 li[64], lx[64];
+    for (i64 k = 0; k < x->rank; k++)
+        li[k] = (i8)k, lx[k] = k == d ? -1 : (i8)k;
+    const i8 *labels[2] = {li, lx};
+    fe_align(l, xs, labels, 2, out, false);
+    for (i64 k = 0; k < x->rank; k++)
+        dims[k] = out[k];
+    u32 axis = axis_of(l, xs[1], d), args[2] = {xs[1]->term, xs[0]->term}, term = args[0];
+    if (axis) {
+        VEC(u32) apart = {0};
+        vec_push(l->a, &apart, axis);
+        for (i64 k = 0; k < x->rank; k++)
+            for (i64 v = 0; v < out[k].vars.n; v++)
+                vec_push(l->a, &apart, out[k].vars.at[v]);
+        fe_keep_apart(l->space, (fe_vars){apart.at, apart.n});
+        term = fe_draft_new(l, (fe_draft){.op = IR_gather, .dtype = x->dtype, .args = args,
+                                          .arg_count = 2, .axis = {&axis, 1}});
+    }
+    return fe_tensor_new(l, term, x->dtype, x->rank, dims);
+}
+
+fe_tensor *fe_scan(fe_lower *l, ir_reducer r, const fe_tensor *x, i64 d)
+{
+    fe_note_plain(l, "looks at a whole axis: a plain kernel");
+    if (!x->rank || x->dims[d].extent < 2 || !x->term)
+        return fe_tensor_new(l, x->term, x->dtype, x->rank, x->dims);
+    fe_tensor *y = fe_solid(l, x, d);
+    u32 term = fe_draft_new(l, (fe_draft){.op = IR_scan, .dtype = x->dtype, .reducer = (u8)r,
+                                          .args = &y->term, .arg_count = 1,
+                                          .axis = fe_flat(l->space, y->dims[d].vars)});
+    return fe_tensor_new(l, term, x->dtype, y->rank, y->dims);
+}
+
+fe_tensor *fe_argsort(fe_lower *l, const fe_tensor *x, i64 d, i64 k, bool descending)
+{
+    fe_note_plain(l, "looks at a whole axis: a plain kernel");
+    fe_dim *dims = NEW_N(l->a, fe_dim, x->rank);
+    fe_tensor *y = fe_solid(l, x, d);
+    for (i64 i = 0; i < x->rank; i++)
+        dims[i] = y->dims[i];
+    i64 ints = descending;
+    if (x->dims[d].extent < 2 || !x->term || k == 0) {
+        dims[d] = fe_dim_new(l, k);
+        return fe_tensor_new(l, fe_int(l, DT_i64, 0)->term, DT_i64, x->rank, dims);
+    }
+    fe_draft draft = {.op = IR_argsort, .dtype = DT_i64, .args = &y->term, .arg_count = 1,
+                      .axis = fe_flat(l->space, y->dims[d].vars), .ints = {&ints, 1}};
+    if (k == 1) { /* the extreme's first position: no sort */
+        fe_tensor *best = fe_reduce(l, descending ? IR_MAX : IR_MIN, y, (u64)1 << d, true);
+        fe_tensor *hit = fe_op2(l, IR_eq, y, best);
+        if (dtype_is_float((dtype)x->dtype) && descending)
+            hit = fe_op2(l, IR_or, hit, fe_op2(l, IR_ne, y, y));
+        fe_tensor *at = fe_where(l, hit, fe_positions(l, y, d), fe_int(l, DT_i64, x->dims[d].extent));
+        if (!dtype_is_float((dtype)x->dtype) || descending)
+            return fe_reduce(l, IR_MIN, at, (u64)1 << d, true);
+    }
+    dims[d] = fe_dim_new(l, k);
+    if (k == 1) {
+        dims[d] = fe_dim_new(l, 2);
+        draft.to = dims[d].vars;
+        u32 t = fe_draft_new(l, draft);
+        return fe_slice(l, fe_tensor_new(l, t, DT_i64, x->rank, dims), d, 0, 1, 1);
+    }
+    draft.to = dims[d].vars;
+    u32 term = fe_draft_new(l, draft);
+    return fe_tensor_new(l, term, DT_i64, x->rank, dims);
+}
+
+/* base with value written at idx along dims d; idx and value aligned by the caller's labels. */
+static fe_tensor *scattered(fe_lower *l, fe_tensor *base, const i64 *d, fe_tensor **idx, i64 n,
+                            fe_tensor *value, ir_reducer r, const i8 *label_index,
+                            const i8 *label_value, const i8 *label_base)
+{
+    fe_note_plain(l, plain);
+    if (!base->term || !value->term || fe_is_empty(idx[0]))
+        return fe_tensor_new(l, base->term, base->dtype, base->rank, base->dims);
+    fe_tensor *whole = fe_spread(l, base);
+    for (i64 k = 0; k < n; k++)
+        whole = fe_solid(l, whole, d[k]);
+    fe_tensor **xs = NEW_N(l->a, fe_tensor *, n + 2);
+    const i8 **labels = NEW_N(l->a, const i8 *, n + 2);
+    xs[0] = whole, labels[0] = label_base;
+    for (i64 k = 0; k < n; k++)
+        xs[1 + k] = idx[k], labels[1 + k] = label_index;
+    xs[n + 1] = value, labels[n + 1] = label_value;
+    fe_dim out[64];
+    fe_align(l, xs, labels, n + 2, out, false);
+    VEC(u32) axis = {0}, args = {0}, apart = {0};
+    vec_push(l->a, &args, xs[0]->term);
+    for (i64 k = 0; k < n; k++)
+        if (base->dims[d[k]].extent > 1) {
+            vec_push(l->a, &axis, axis_of(l, xs[0], d[k]));
+            vec_push(l->a, &args, xs[1 + k]->term);
+            vec_push(l->a, &apart, axis_of(l, xs[0], d[k]));
+        }
+    for (i64 k = 0; k < 64; k++)
+        for (i64 v = 0; v < out[k].vars.n; v++)
+            vec_push(l->a, &apart, out[k].vars.at[v]);
+    fe_keep_apart(l->space, (fe_vars){apart.at, apart.n});
+    if (!axis.n)
+        fe_decline(l, "writes at positions of a dim of extent 1");
+    vec_push(l->a, &args, xs[n + 1]->term);
+    u32 term = fe_draft_new(l, (fe_draft){.op = IR_scatter, .dtype = base->dtype, .reducer = (u8)r,
+                                          .args = args.at, .arg_count = args.n,
+                                          .axis = {axis.at, axis.n}});
+    return fe_tensor_new(l, term, base->dtype, base->rank, xs[0]->dims);
+}
+
+/* ---- reads -------------------------------------------------------------------------------------- */
+
+void fe_lower_embedding(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *w = fe_t(c, 0), *i = fe_cast(l, DT_i64, fe_t(c, 1));
+    i64 d = 0;
+    fe_ret(c, fe_gather(l, w, &d, &i, 1));
+}
+
+/* Result of gather (index dims first) with those dims moved to `at`. */
+static fe_tensor *index_dims_at(fe_lower *l, fe_tensor *y, i64 rank, i64 at)
+{
+    i64 order[FE_MAX_RANK], n = 0;
+    for (i64 k = 0; k < at; k++)
+        order[n++] = rank + k;
+    for (i64 k = 0; k < rank; k++)
+        order[n++] = k;
+    for (i64 k = rank + at; k < y->rank; k++)
+        order[n++] = k;
+    return fe_permute(l, y, order);
+}
+
+void fe_lower_index_select(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *i = fe_cast(l, DT_i64, fe_t(c, 2));
+    if (x->rank == 0) {
+        fe_lower_same(c);
+        return;
+    }
+    i64 d = fe_axis_i(c, x, 1);
+    if (i->rank == 0)
+        i = fe_unsqueeze(l, i, 0);
+    fe_ret(c, index_dims_at(l, fe_gather(l, x, &d, &i, 1), 1, d));
+}
+
+void fe_lower_gather(fe_call *c) /* self dim index */
+{
+    fe_tensor *x = fe_t(c, 0), *i = fe_cast(c->l, DT_i64, fe_t(c, 2));
+    fe_ret(c, fe_take_along(c->l, x, x->rank ? fe_axis_i(c, x, 1) : 0, i));
+}
+
+void fe_lower_take_along_dim(fe_call *c) /* self indices dim */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *i = fe_t(c, 1);
+    if (!fe_has(c, 2)) {
+        x = fe_flatten(l, x, 0, MAX(x->rank - 1, 0));
+        i = fe_flatten(l, i, 0, MAX(i->rank - 1, 0));
+    }
+    i64 d = fe_has(c, 2) ? fe_axis_i(c, x, 2) : 0, n = x->dims[d].extent;
+    i64 shape[FE_MAX_RANK], index_shape[FE_MAX_RANK];
+    for (i64 k = 0; k < x->rank; k++) {
+        shape[k] = k == d ? n : MAX(x->dims[k].extent, i->dims[k].extent);
+        index_shape[k] = k == d ? i->dims[k].extent : shape[k];
+    }
+    fe_ret(c, fe_take_along(l, fe_expand(l, x, x->rank, shape), d,
+                            wrapped(l, fe_expand(l, i, x->rank, index_shape), n)));
+}
+
+typedef struct indexing {
+    i64 n, first;       /* index tensors; where their dims go */
+    i64 dims[FE_MAX_RANK];
+    fe_tensor *idx[FE_MAX_RANK];
+} indexing;
+
+static indexing read_indices(fe_call *c, fe_tensor *x, i64 arg)
+{
+    fe_lower *l = c->l;
+    indexing r = {0};
+    i64 n;
+    fe_tensor **list = fe_ts(c, arg, &n);
+    bool is_split = false;
+    if (n > x->rank)
+        fe_fail(l, "%lld indices of a tensor of rank %lld", (long long)n, (long long)x->rank);
+    for (i64 k = 0; k < n; k++) {
+        if (!list[k])
+            continue;
+        if (dtype_kind_of((dtype)list[k]->dtype) != DK_INT)
+            fe_decline(l, "a mask as index: the size of the result depends on data");
+        is_split = is_split || (r.n && r.dims[r.n - 1] != k - 1);
+        r.dims[r.n] = k;
+        r.idx[r.n++] = wrapped(l, list[k], x->dims[k].extent);
+    }
+    r.first = r.n && !is_split ? r.dims[0] : 0;
+    if (r.n)
+        fe_broadcast_all(l, r.idx, r.n);
+    return r;
+}
+
+void fe_lower_index(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    indexing r = read_indices(c, x, 1);
+    if (!r.n) {
+        fe_lower_same(c);
+        return;
+    }
+    fe_tensor *y = fe_gather(c->l, x, r.dims, r.idx, r.n);
+    fe_ret(c, index_dims_at(c->l, y, r.idx[0]->rank, r.first));
+}
+
+/* ---- writes ------------------------------------------------------------------------------------- */
+
+void fe_lower_index_put(fe_call *c) /* self indices values accumulate */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *value = fe_cast(l, x->dtype, fe_t(c, 2));
+    i64 n;
+    fe_tensor **list = fe_ts(c, 1, &n);
+    if (n == 1 && list[0] && list[0]->dtype == DT_bool && fe_count(l, value) == 1 && !fe_b(c, 3)) {
+        /* A mask over the leading dims, one value: a choice. */
+        fe_tensor *mask = list[0];
+        value = fe_view(l, value, 0, NULL);
+        for (i64 d = mask->rank; d < x->rank; d++)
+            mask = fe_unsqueeze(l, mask, d);
+        fe_ret(c, fe_where(l, mask, value, x));
+        return;
+    }
+    indexing r = read_indices(c, x, 1);
+    if (!r.n)
+        fe_decline(l, "no index");
+    /* The value broadcasts to the result of the read with the same indices. */
+    i64 ri = r.idx[0]->rank, m = ri;
+    i8 li[64], lb[64], lv[64], all[64];
+    u64 read = 0;
+    for (i64 k = 0; k < r.n; k++)
+        read |= (u64)1 << r.dims[k];
+    for (i64 k = 0; k < ri; k++)
+        li[k] = (i8)k;
+    for (i64 k = 0; k < x->rank; k++)
+        lb[k] = read >> k & 1 ? -1 : (i8)m++;
+    i64 at = 0;
+    for (i64 k = 0, placed = 0, rest = ri; at < m; k++) {
+        if (!placed && k == r.first) {
+            for (i64 j = 0; j < ri; j++)
+                all[at++] = (i8)j;
+            placed = 1;
+        } else {
+            all[at++] = (i8)rest++;
+        }
+    }
+    while (value->rank > m && value->dims[0].extent == 1)
+        value = fe_drop(l, value, 1);
+    for (i64 d = 0; d < value->rank; d++)
+        lv[d] = all[m - value->rank + d];
+    fe_ret(c, scattered(l, x, r.dims, r.idx, r.n, value, fe_b(c, 3) ? IR_SUM : IR_NO_REDUCER, li, lv, lb));
+}
+
+/* index a vector along dim d; src like x with that dim the index's length. */
+static fe_tensor *written(fe_call *c, fe_tensor *x, i64 d, fe_tensor *index, fe_tensor *src,
+                          ir_reducer r)
+{
+    fe_lower *l = c->l;
+    if (x->rank == 0) {
+        fe_decline(l, "an index into a number");
+    }
+    index = fe_cast(l, DT_i64, index);
+    if (index->rank == 0)
+        index = fe_unsqueeze(l, index, 0);
+    i8 li[1] = {0}, lb[64], lv[64];
+    for (i64 k = 0; k < x->rank; k++)
+        lb[k] = k == d ? -1 : (i8)(k + 1), lv[k] = k == d ? 0 : (i8)(k + 1);
+    return scattered(l, x, &d, &index, 1, src, r, li, lv, lb);
+}
+
+void fe_lower_index_copy(fe_call *c) /* self dim index source; code: a reducer; 4: alpha */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *src = fe_cast(l, x->dtype, fe_t(c, 3));
+    i64 d = x->rank ? fe_axis_i(c, x, 1) : 0;
+    if (c->row->code && fe_sc(c, 4).f != 1.0)
+        src = fe_cast(l, x->dtype, fe_arith(l, IR_mul, src, fe_t(c, 4)));
+    if (src->rank < x->rank)
+        src = fe_unsqueeze(l, src, d);
+    fe_ret(c, written(c, x, d, fe_t(c, 2), src, (ir_reducer)c->row->code));
+}
+
+void fe_lower_index_fill(fe_call *c) /* self dim index value */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *value = fe_cast(l, x->dtype, fe_t(c, 3));
+    i64 d = x->rank ? fe_axis_i(c, x, 1) : 0;
+    fe_tensor *index = wrapped(l, fe_t(c, 2), x->rank ? x->dims[d].extent : 1);
+    for (i64 k = 0; k < x->rank; k++)
+        value = fe_unsqueeze(l, value, 0);
+    fe_ret(c, written(c, x, d, index, value, IR_NO_REDUCER));
+}
+
+void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *index = fe_cast(l, DT_i64, fe_t(c, 2));
+    fe_tensor *src = fe_cast(l, x->dtype, fe_t(c, 3));
+    if (x->rank == 0)
+        fe_decline(l, "an index into a number");
+    i64 d = fe_axis_i(c, x, 1);
+    bool is_number = src->rank == 0;
+    i8 li[64], lb[64];
+    for (i64 k = 0; k < x->rank; k++)
+        lb[k] = k == d ? -1 : (i8)k, li[k] = (i8)k;
+    /* A shorter index writes a corner: that part is scattered into, then put back. */
+    fe_tensor *corner = x;
+    for (i64 k = 0; k < x->rank; k++) {
+        i64 n = index->dims[k].extent;
+        if (!is_number && src->dims[k].extent > n)
+            src = fe_slice(l, src, k, 0, n, 1);
+        if (k != d && x->dims[k].extent > n)
+            corner = fe_slice(l, corner, k, 0, n, 1);
+    }
+    index = fe_spread(l, index); /* one write for each of its elements */
+    fe_tensor *y = scattered(l, corner, &d, &index, 1, src, (ir_reducer)c->row->code, li,
+                             is_number ? NULL : li, lb);
+    for (i64 k = x->rank - 1; k >= 0; k--) {
+        if (y->dims[k].extent == x->dims[k].extent)
+            continue;
+        fe_tensor *part = x;
+        for (i64 j = 0; j < k; j++)
+            part = fe_slice(l, part, j, 0, y->dims[j].extent, 1);
+        y = fe_slice_write(l, part, y, k, 0, y->dims[k].extent, 1);
+    }
+    fe_ret(c, y);
+}
+
+/* ---- order -------------------------------------------------------------------------------------- */
+
+static void sorted(fe_call *c, fe_tensor *x, i64 d, i64 k, bool descending)
+{
+    fe_lower *l = c->l;
+    if (x->rank == 0) {
+        fe_ret(c, x);
+        fe_ret(c, fe_int(l, DT_i64, 0));
+        return;
+    }
+    fe_tensor *at = fe_argsort(l, x, d, k, descending);
+    fe_ret(c, fe_take_along(l, x, d, at));
+    fe_ret(c, at);
+}
+
+void fe_lower_sort(fe_call *c) /* self dim descending; code 1: self stable dim descending */
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 first = c->row->code ? 2 : 1, d = fe_axis_i(c, x, first);
+    sorted(c, x, d, x->rank ? x->dims[d].extent : 1, fe_b(c, first + 1));
+}
+
+void fe_lower_argsort(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    if (!x->rank) {
+        fe_ret(c, fe_int(c->l, DT_i64, 0));
+        return;
+    }
+    i64 d = fe_axis_i(c, x, 1);
+    fe_ret(c, fe_argsort(c->l, x, d, x->dims[d].extent, fe_b(c, 2)));
+}
+
+void fe_lower_topk(fe_call *c) /* self k dim largest */
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 k = fe_i(c, 1), d = fe_axis_i(c, x, 2), n = x->rank ? x->dims[d].extent : 1;
+    if (k < 0 || k > n)
+        fe_fail(c->l, "the first %lld of %lld", (long long)k, (long long)n);
+    sorted(c, x, d, k, fe_b(c, 3));
+}
+
+void fe_lower_median(fe_call *c) /* self dim keepdim: the lower of two middles, NaN if there is any */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    if (!x->rank) {
+        fe_ret(c, x);
+        fe_ret(c, fe_int(l, DT_i64, 0));
+        return;
+    }
+    i64 d = fe_axis_i(c, x, 1), n = x->dims[d].extent;
+    if (n < 1)
+        fe_fail(l, "a median of no elements");
+    fe_tensor *all = fe_argsort(l, x, d, n, false);
+    fe_tensor *at = fe_slice(l, all, d, (n - 1) / 2, 1, 1);
+    fe_tensor *value = fe_take_along(l, x, d, at);
+    if (dtype_is_float((dtype)x->dtype)) { /* NaNs sort last: the last one tells */
+        fe_tensor *last = fe_take_along(l, x, d, fe_slice(l, all, d, n - 1, 1, 1));
+        fe_tensor *bad = fe_op2(l, IR_ne, x, x), *none = fe_int(l, DT_i64, n);
+        fe_tensor *first = fe_reduce(l, IR_MIN, fe_where(l, bad, fe_positions(l, x, d), none),
+                                     (u64)1 << d, true);
+        fe_tensor *has_nan = fe_op2(l, IR_ne, last, last);
+        at = fe_where(l, has_nan, first, at);
+        value = fe_where(l, has_nan, last, value);
+    }
+    bool keep = fe_b(c, 2);
+    fe_ret(c, keep ? value : fe_drop(l, value, (u64)1 << d));
+    fe_ret(c, keep ? at : fe_drop(l, at, (u64)1 << d));
+}
+
+/* The number of elements below (or not above) each value. */
+void fe_lower_searchsorted(fe_call *c) /* sorted self out_int32 right side sorter */
+{
+    fe_lower *l = c->l;
+    fe_tensor *s = fe_t(c, 0), *v = fe_t(c, 1);
+    bool is_right = fe_b(c, 3) || (fe_has(c, 4) && !strcmp(fe_s(c, 4), "right"));
+    if (fe_has(c, 5))
+        fe_decline(l, "a sorter");
+    fe_tensor *xs[2] = {s, v};
+    u8 t = fe_promote(xs, 2);
+    s = fe_cast(l, t, s), v = fe_cast(l, t, v);
+    if (s->rank == 1)
+        for (i64 k = 0; k < v->rank; k++)
+            s = fe_unsqueeze(l, s, 0);
+    else
+        s = fe_unsqueeze(l, s, s->rank - 1);
+    v = fe_unsqueeze(l, v, v->rank);
+    fe_tensor *below = is_right ? fe_op2(l, IR_le, s, v) : fe_op2(l, IR_lt, s, v);
+    below = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, below), (u64)1 << (below->rank - 1), false);
+    fe_ret(c, fe_cast(l, fe_b(c, 2) ? DT_i32 : DT_i64, below));
+}
+
+/* ---- running reductions --------------------------------------------------------------------------- */
+
+void fe_lower_cumulate(fe_call *c) /* self dim dtype */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    u8 t = fe_dt(c, 2, dtype_is_float((dtype)x->dtype) ? x->dtype : DT_i64);
+    x = fe_cast(l, t, x);
+    i64 d = fe_axis_i(c, x, 1);
+    x = fe_cast(l, fe_wide(t), x);
+    fe_ret(c, fe_cast(l, t, fe_scan(l, (ir_reducer)c->row->code, x, d)));
+}
+
+/* log of the running sum of exp: with the running maximum m, log(sum exp(x - m)) + m is not a scan of
+ * one reducer; the total maximum serves as the common shift. */
+void fe_lower_logcumsumexp(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = fe_t(c, 0), *x = fe_cast(l, fe_wide(given->dtype), given);
+    if (!x->rank || fe_is_empty(x)) {
+        fe_lower_same(c);
+        return;
+    }
+    i64 d = fe_axis_i(c, x, 1);
+    fe_tensor *m = fe_reduce(l, IR_MAX, x, (u64)1 << d, true);
+    fe_tensor *huge = fe_op2n(l, IR_eq, fe_op1(l, IR_abs, m), (f64)__builtin_inf());
+    m = fe_where(l, huge, fe_num(l, x->dtype, 0), m);
+    fe_tensor *sum = fe_scan(l, IR_SUM, fe_op1(l, IR_exp, fe_op2(l, IR_sub, x, m)), d);
+    fe_ret(c, fe_cast(l, given->dtype, fe_op2(l, IR_add, fe_op1(l, IR_log, sum), m)));
+}
+
+void fe_lower_cummax(fe_call *c) /* code: MAX or MIN; the positions have no meaning here */
+{
+    fe_tensor *x = fe_t(c, 0);
+    fe_ret(c, fe_scan(c->l, (ir_reducer)c->row->code, x, fe_axis_i(c, x, 1)));
+}

@@ -1,0 +1,541 @@
+/* Operators of ATen that move elements: views, slices, concatenation, repetition, padding. */
+#include "frontend/lower.h"
+
+static u64 bit(i64 d) { return (u64)1 << d; }
+
+/* Sizes with one -1 inferred. */
+static void infer(fe_call *c, const fe_tensor *x, i64 *sizes, i64 n)
+{
+    i64 known = 1, open = -1, total = fe_count(c->l, x);
+    for (i64 k = 0; k < n; k++)
+        if (sizes[k] == -1)
+            open = k;
+        else if (sizes[k] < 0 || !mul_i64(known, sizes[k], &known))
+            fe_fail(c->l, "a view with a size of %lld", (long long)sizes[k]);
+    if (open >= 0)
+        sizes[open] = known ? total / known : 0;
+    if ((open >= 0 ? known * sizes[open] : known) != total)
+        fe_fail(c->l, "a view of %lld elements as %lld", (long long)total, (long long)known);
+}
+
+void fe_lower_view(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *sizes = fe_is(c, 1, &n);
+    infer(c, x, sizes, n);
+    fe_ret(c, fe_view(c->l, x, n, sizes));
+}
+
+void fe_lower_view_as(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0), *other = fe_t(c, 1);
+    i64 sizes[FE_MAX_RANK];
+    for (i64 d = 0; d < other->rank; d++)
+        sizes[d] = other->dims[d].extent;
+    infer(c, x, sizes, other->rank);
+    fe_ret(c, fe_view(c->l, x, other->rank, sizes));
+}
+
+void fe_lower_flatten(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    fe_ret(c, fe_flatten(c->l, x, fe_axis_i(c, x, 1), fe_axis_i(c, x, 2)));
+}
+
+void fe_lower_unflatten(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = fe_axis_i(c, x, 1), n, *part = fe_is(c, 2, &n), sizes[2 * FE_MAX_RANK], m = 0;
+    if (x->rank + n > FE_MAX_RANK)
+        fe_decline(c->l, "a rank above %d", FE_MAX_RANK);
+    for (i64 i = 0; i < x->rank; i++)
+        if (i != d)
+            sizes[m++] = x->dims[i].extent;
+        else
+            for (i64 k = 0; k < n; k++)
+                sizes[m++] = part[k];
+    infer(c, x, sizes, m);
+    fe_ret(c, fe_view(c->l, x, m, sizes));
+}
+
+void fe_lower_permute(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *order = fe_is(c, 1, &n);
+    u64 seen = 0;
+    for (i64 k = 0; k < n; k++) {
+        order[k] = fe_axis(c, x, order[k]);
+        seen |= bit(order[k]);
+    }
+    if (n != x->rank || (n < 64 && seen != bit(n) - 1))
+        fe_fail(c->l, "no permutation of %lld dims", (long long)x->rank);
+    fe_ret(c, fe_permute(c->l, x, order));
+}
+
+void fe_lower_transpose(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    fe_ret(c, fe_transpose(c->l, x, fe_axis_i(c, x, 1), fe_axis_i(c, x, 2)));
+}
+
+void fe_lower_t(fe_call *c) /* t, mT: the last two; code 1: all reversed */
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 order[FE_MAX_RANK];
+    for (i64 d = 0; d < x->rank; d++)
+        order[d] = x->rank - 1 - d;
+    if (c->row->code)
+        fe_ret(c, fe_permute(c->l, x, order));
+    else
+        fe_ret(c, x->rank < 2 ? fe_view(c->l, x, x->rank, (i64[]){x->rank ? x->dims[0].extent : 1})
+                              : fe_transpose(c->l, x, x->rank - 2, x->rank - 1));
+}
+
+void fe_lower_movedim(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, m, *from = fe_is(c, 1, &n), *to = fe_is(c, 2, &m), order[FE_MAX_RANK];
+    u64 taken = 0, placed = 0;
+    if (n != m)
+        fe_fail(c->l, "moves %lld dims to %lld places", (long long)n, (long long)m);
+    for (i64 k = 0; k < n; k++) {
+        order[fe_axis(c, x, to[k])] = fe_axis(c, x, from[k]);
+        taken |= bit(fe_axis(c, x, from[k])), placed |= bit(fe_axis(c, x, to[k]));
+    }
+    for (i64 d = 0, next = 0; d < x->rank; d++) {
+        if (placed >> d & 1)
+            continue;
+        while (taken >> next & 1)
+            next++;
+        order[d] = next++;
+    }
+    fe_ret(c, fe_permute(c->l, x, order));
+}
+
+void fe_lower_expand(fe_call *c)
+{
+    i64 n, *sizes = fe_is(c, 1, &n);
+    fe_ret(c, fe_expand(c->l, fe_t(c, 0), n, sizes));
+}
+
+void fe_lower_expand_as(fe_call *c)
+{
+    fe_tensor *other = fe_t(c, 1);
+    i64 sizes[FE_MAX_RANK];
+    for (i64 d = 0; d < other->rank; d++)
+        sizes[d] = other->dims[d].extent;
+    fe_ret(c, fe_expand(c->l, fe_t(c, 0), other->rank, sizes));
+}
+
+void fe_lower_broadcast_tensors(fe_call *c)
+{
+    i64 n, sizes[FE_MAX_RANK];
+    fe_tensor **xs = fe_ts(c, 0, &n);
+    i64 rank = fe_broadcast(c->l, xs, n, sizes);
+    for (i64 k = 0; k < n; k++)
+        fe_ret(c, fe_expand(c->l, xs[k], rank, sizes));
+}
+
+void fe_lower_meshgrid(fe_call *c)
+{
+    i64 n, sizes[FE_MAX_RANK];
+    fe_tensor **xs = fe_ts(c, 0, &n);
+    bool is_xy = fe_has(c, 1) && !strcmp(fe_s(c, 1), "xy") && n > 1;
+    for (i64 k = 0; k < n; k++) {
+        i64 at = is_xy && k < 2 ? 1 - k : k;
+        sizes[at] = fe_count(c->l, xs[k]);
+    }
+    for (i64 k = 0; k < n; k++) {
+        i64 at = is_xy && k < 2 ? 1 - k : k;
+        fe_tensor *x = xs[k]->rank ? xs[k] : fe_unsqueeze(c->l, xs[k], 0);
+        for (i64 d = at + 1; d < n; d++)
+            x = fe_unsqueeze(c->l, x, x->rank);
+        fe_ret(c, fe_expand(c->l, x, n, sizes));
+    }
+}
+
+void fe_lower_unsqueeze(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = fe_i(c, 1);
+    d = d < 0 ? d + x->rank + 1 : d;
+    if (d < 0 || d > x->rank)
+        fe_fail(c->l, "a dim put in at %lld of rank %lld", (long long)d, (long long)x->rank);
+    fe_ret(c, fe_unsqueeze(c->l, x, d));
+}
+
+void fe_lower_squeeze(fe_call *c) { fe_ret(c, fe_drop(c->l, fe_t(c, 0), ~(u64)0)); }
+
+void fe_lower_squeeze_dims(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n;
+    fe_is(c, 1, &n);
+    fe_ret(c, fe_drop(c->l, x, n ? fe_axes(c, x, 1) : 0));
+}
+
+/* ---- slices ----------------------------------------------------------------------------------- */
+
+static i64 clip(i64 i, i64 n) { return MAX(0, MIN(i < 0 ? i + n : i, n)); }
+
+static i64 slice_range(fe_call *c, const fe_tensor *x, i64 d, i64 first_arg, i64 *start, i64 *step)
+{
+    i64 n = x->dims[d].extent;
+    *start = fe_has(c, first_arg) ? clip(fe_i(c, first_arg), n) : 0;
+    i64 end = fe_has(c, first_arg + 1) ? clip(fe_i(c, first_arg + 1), n) : n;
+    *step = fe_i(c, first_arg + 2);
+    if (*step < 1)
+        fe_fail(c->l, "a step of %lld", (long long)*step);
+    return end <= *start ? 0 : (end - *start - 1) / *step + 1;
+}
+
+void fe_lower_slice(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = fe_axis_i(c, x, 1), start, step, n = slice_range(c, x, d, 2, &start, &step);
+    fe_ret(c, fe_slice(c->l, x, d, start, n, step));
+}
+
+void fe_lower_slice_scatter(fe_call *c) /* self src dim start end step */
+{
+    fe_tensor *x = fe_t(c, 0), *src = fe_cast(c->l, x->dtype, fe_t(c, 1));
+    i64 d = fe_axis_i(c, x, 2), start, step, n = slice_range(c, x, d, 3, &start, &step);
+    fe_ret(c, fe_slice_write(c->l, x, src, d, start, n, step));
+}
+
+static i64 position(fe_call *c, const fe_tensor *x, i64 d, i64 arg)
+{
+    i64 i = fe_i(c, arg), n = x->dims[d].extent;
+    if (i < -n || i >= n)
+        fe_fail(c->l, "index %lld of a dim of %lld", (long long)i, (long long)n);
+    return i < 0 ? i + n : i;
+}
+
+void fe_lower_select(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = fe_axis_i(c, x, 1);
+    fe_ret(c, fe_select(c->l, x, d, position(c, x, d, 2)));
+}
+
+void fe_lower_select_scatter(fe_call *c) /* self src dim index */
+{
+    fe_tensor *x = fe_t(c, 0), *src = fe_cast(c->l, x->dtype, fe_t(c, 1));
+    i64 d = fe_axis_i(c, x, 2);
+    fe_ret(c, fe_slice_write(c->l, x, fe_unsqueeze(c->l, src, d), d, position(c, x, d, 3), 1, 1));
+}
+
+void fe_lower_narrow(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = fe_axis_i(c, x, 1), start = fe_i(c, 2), n = fe_i(c, 3), extent = x->dims[d].extent;
+    start = start < 0 ? start + extent : start;
+    if (start < 0 || n < 0 || start + n > extent)
+        fe_fail(c->l, "elements %lld to %lld of a dim of %lld", (long long)start,
+                (long long)(start + n), (long long)extent);
+    fe_ret(c, fe_slice(c->l, x, d, start, n, 1));
+}
+
+static void pieces(fe_call *c, const fe_tensor *x, i64 d, i64 size)
+{
+    i64 extent = x->dims[d].extent;
+    if (size < 1 && extent)
+        fe_fail(c->l, "pieces of %lld", (long long)size);
+    i64 start = 0;
+    do {
+        i64 n = MIN(size, extent - start);
+        fe_ret(c, fe_slice(c->l, x, d, start, n, 1));
+        start += n;
+    } while (start < extent);
+}
+
+void fe_lower_split(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    pieces(c, x, fe_axis_i(c, x, 2), fe_i(c, 1));
+}
+
+void fe_lower_chunk(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = fe_axis_i(c, x, 2), n = fe_i(c, 1), extent = x->dims[d].extent;
+    if (n < 1)
+        fe_fail(c->l, "%lld chunks", (long long)n);
+    pieces(c, x, d, (extent + n - 1) / n);
+}
+
+void fe_lower_split_sizes(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *sizes = fe_is(c, 1, &n), d = fe_axis_i(c, x, 2), start = 0;
+    for (i64 k = 0; k < n; start += sizes[k++]) {
+        if (sizes[k] < 0 || start + sizes[k] > x->dims[d].extent)
+            fe_fail(c->l, "pieces that exceed the dim");
+        fe_ret(c, fe_slice(c->l, x, d, start, sizes[k], 1));
+    }
+}
+
+void fe_lower_unbind(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = fe_axis_i(c, x, 1);
+    for (i64 k = 0; k < x->dims[d].extent; k++)
+        fe_ret(c, fe_select(c->l, x, d, k));
+}
+
+/* ---- joining -------------------------------------------------------------------------------------- */
+
+static fe_tensor **promoted(fe_call *c, i64 *n)
+{
+    fe_tensor **xs = fe_ts(c, 0, n);
+    u8 t = fe_promote(xs, *n);
+    for (i64 k = 0; k < *n; k++)
+        xs[k] = fe_cast(c->l, t, xs[k]);
+    return xs;
+}
+
+void fe_lower_cat(fe_call *c)
+{
+    i64 n;
+    fe_tensor **xs = promoted(c, &n);
+    const fe_tensor *widest = xs[0];
+    for (i64 k = 1; k < n; k++)
+        if (xs[k]->rank > widest->rank)
+            widest = xs[k];
+    fe_ret(c, fe_cat(c->l, xs, n, fe_axis_i(c, widest, 1)));
+}
+
+void fe_lower_stack(fe_call *c)
+{
+    i64 n;
+    fe_tensor **xs = promoted(c, &n);
+    i64 d = fe_i(c, 1);
+    d = d < 0 ? d + xs[0]->rank + 1 : d;
+    if (d < 0 || d > xs[0]->rank)
+        fe_fail(c->l, "a dim put in at %lld of rank %lld", (long long)d, (long long)xs[0]->rank);
+    for (i64 k = 0; k < n; k++)
+        xs[k] = fe_unsqueeze(c->l, xs[k], d);
+    fe_ret(c, fe_cat(c->l, xs, n, d));
+}
+
+void fe_lower_hstack(fe_call *c) /* code: the dim; hstack of vectors is along dim 0 */
+{
+    i64 n, least = c->row->code == 0 ? 2 : 1;
+    fe_tensor **xs = promoted(c, &n);
+    for (i64 k = 0; k < n; k++)
+        while (xs[k]->rank < least)
+            xs[k] = fe_unsqueeze(c->l, xs[k], 0);
+    fe_ret(c, fe_cat(c->l, xs, n, xs[0]->rank == 1 ? 0 : c->row->code));
+}
+
+/* ---- repetition ------------------------------------------------------------------------------------- */
+
+static fe_tensor *repeated(fe_call *c, fe_tensor *x, const i64 *times, i64 n)
+{
+    while (x->rank < n)
+        x = fe_unsqueeze(c->l, x, 0);
+    for (i64 d = 0; d < n; d++)
+        if (times[d] != 1) {
+            if (times[d] < 0)
+                fe_fail(c->l, "repeats %lld times", (long long)times[d]);
+            x = fe_repeat_dim(c->l, x, d, times[d], false);
+        }
+    return x;
+}
+
+void fe_lower_repeat(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *times = fe_is(c, 1, &n), all[FE_MAX_RANK];
+    for (i64 d = 0; d < x->rank; d++) /* tile: counts missing on the left are 1 */
+        all[d] = d < x->rank - n ? 1 : times[d - (x->rank - n)];
+    if (n >= x->rank)
+        fe_ret(c, repeated(c, x, times, n));
+    else
+        fe_ret(c, repeated(c, x, all, x->rank));
+}
+
+void fe_lower_repeat_interleave(fe_call *c) /* self repeats dim */
+{
+    fe_tensor *x = fe_t(c, 0);
+    if (!fe_has(c, 2))
+        x = fe_flatten(c->l, x, 0, MAX(x->rank - 1, 0));
+    if (x->rank == 0)
+        x = fe_unsqueeze(c->l, x, 0);
+    i64 d = fe_has(c, 2) ? fe_axis_i(c, x, 2) : 0;
+    fe_ret(c, fe_repeat_dim(c->l, x, d, fe_i(c, 1), true));
+}
+
+/* ---- order and padding ------------------------------------------------------------------------------ */
+
+void fe_lower_flip(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n;
+    fe_is(c, 1, &n);
+    u64 dims = n ? fe_axes(c, x, 1) : 0;
+    for (i64 d = 0; d < x->rank; d++)
+        if (dims >> d & 1)
+            x = fe_flip(c->l, x, d);
+    fe_ret(c, x);
+}
+
+static fe_tensor *rolled(fe_lower *l, fe_tensor *x, i64 d, i64 shift)
+{
+    i64 n = x->dims[d].extent;
+    if (n == 0)
+        return x;
+    shift = (shift % n + n) % n;
+    if (shift == 0)
+        return x;
+    fe_tensor *parts[2] = {fe_slice(l, x, d, n - shift, shift, 1), fe_slice(l, x, d, 0, n - shift, 1)};
+    return fe_cat(l, parts, 2, d);
+}
+
+void fe_lower_roll(fe_call *c) /* self shifts dims */
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, m, *shifts = fe_is(c, 1, &n), *dims = fe_is(c, 2, &m);
+    if (m == 0 && n == 1) { /* as one vector */
+        i64 sizes[FE_MAX_RANK];
+        for (i64 d = 0; d < x->rank; d++)
+            sizes[d] = x->dims[d].extent;
+        fe_tensor *y = rolled(c->l, fe_flatten(c->l, x, 0, MAX(x->rank - 1, 0)), 0, shifts[0]);
+        fe_ret(c, fe_view(c->l, y, x->rank, sizes));
+        return;
+    }
+    if (n != m)
+        fe_fail(c->l, "%lld shifts of %lld dims", (long long)n, (long long)m);
+    for (i64 k = 0; k < n; k++)
+        x = rolled(c->l, x, fe_axis(c, x, dims[k]), shifts[k]);
+    fe_ret(c, x);
+}
+
+/* reflect, replicate, circular: positions outside are other positions inside. */
+static fe_tensor *padded_inside(fe_call *c, fe_tensor *x, i64 d, i64 before, i64 after,
+                                const char *mode)
+{
+    fe_lower *l = c->l;
+    i64 n = x->dims[d].extent;
+    if (before < 0 || after < 0 || n == 0)
+        fe_decline(l, "a negative %s pad", mode);
+    fe_tensor *parts[3];
+    i64 count = 0;
+    for (int side = 0; side < 2; side++) {
+        i64 add = side ? after : before;
+        if (side == 1)
+            parts[count++] = x;
+        if (!add)
+            continue;
+        if (!strcmp(mode, "replicate")) {
+            fe_tensor *edge = fe_slice(l, x, d, side ? n - 1 : 0, 1, 1);
+            i64 sizes[FE_MAX_RANK];
+            for (i64 i = 0; i < x->rank; i++)
+                sizes[i] = i == d ? add : x->dims[i].extent;
+            parts[count++] = fe_expand(l, edge, x->rank, sizes);
+        } else if (!strcmp(mode, "reflect") && add < n) {
+            parts[count++] = fe_flip(l, fe_slice(l, x, d, side ? n - 1 - add : 1, add, 1), d);
+        } else if (!strcmp(mode, "circular") && add <= n) {
+            parts[count++] = fe_slice(l, x, d, side ? 0 : n - add, add, 1);
+        } else {
+            fe_decline(l, "a %s pad of %lld on a dim of %lld", mode, (long long)add, (long long)n);
+        }
+    }
+    return fe_cat(l, parts, count, d);
+}
+
+void fe_lower_pad(fe_call *c) /* self pad mode value; code 1: self pad value */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *pad = fe_is(c, 1, &n);
+    const char *mode = c->row->code ? "constant" : fe_s(c, 2);
+    i64 value_arg = c->row->code ? 2 : 3;
+    fe_scalar zero = {DK_INT, 0, 0};
+    fe_tensor *value = fe_has(c, value_arg) ? fe_t(c, value_arg) : fe_scalar_tensor(l, zero);
+    value = fe_cast(l, x->dtype, value);
+    if (n % 2 || n / 2 > x->rank)
+        fe_fail(l, "%lld pads for rank %lld", (long long)n, (long long)x->rank);
+    for (i64 k = 0; k < n / 2; k++) {
+        i64 d = x->rank - 1 - k, before = pad[2 * k], after = pad[2 * k + 1];
+        if (!before && !after)
+            continue;
+        x = !strcmp(mode, "constant") ? fe_pad(l, x, d, before, after, value)
+                                      : padded_inside(c, x, d, before, after, mode);
+    }
+    fe_ret(c, x);
+}
+
+/* ---- diagonals, windows, shuffles ---------------------------------------------------------------- */
+
+void fe_lower_diagonal(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    fe_ret(c, fe_diagonal(c->l, x, fe_i(c, 1), fe_axis_i(c, x, 2), fe_axis_i(c, x, 3)));
+}
+
+void fe_lower_diag(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 offset = fe_i(c, 1);
+    if (x->rank == 2) {
+        fe_ret(c, fe_diagonal(l, x, offset, 0, 1));
+        return;
+    }
+    /* A vector on a diagonal: square with zeros elsewhere, then shifted by padding. */
+    fe_tensor *row = fe_unsqueeze(l, x, 1);
+    i64 n = x->dims[0].extent;
+    fe_tensor *other = fe_unsqueeze(l, fe_iota(l, n), 0);
+    fe_tensor *zero = fe_cast(l, x->dtype, fe_scalar_tensor(l, (fe_scalar){DK_INT, 0, 0}));
+    fe_tensor *hit = fe_op2(l, IR_eq, fe_positions(l, row, 0), other);
+    fe_tensor *y = fe_where(l, hit, row, zero);
+    if (offset) {
+        y = fe_pad(l, y, 1, MAX(offset, 0), MAX(-offset, 0), zero);
+        y = fe_pad(l, y, 0, MAX(-offset, 0), MAX(offset, 0), zero);
+    }
+    fe_ret(c, y);
+}
+
+void fe_lower_unfold(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    if (!x->rank)
+        fe_decline(c->l, "a window on a number");
+    i64 d = fe_axis_i(c, x, 1), size = fe_i(c, 2), step = fe_i(c, 3);
+    if (size < 0 || size > x->dims[d].extent || step < 1)
+        fe_fail(c->l, "windows of %lld by %lld on a dim of %lld", (long long)size, (long long)step,
+                (long long)x->dims[d].extent);
+    fe_ret(c, fe_unfold(c->l, x, d, size, step));
+}
+
+void fe_lower_pixel_shuffle(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 r = fe_i(c, 1), n = x->rank, sizes[FE_MAX_RANK], order[FE_MAX_RANK];
+    if (n < 3 || r < 1 || x->dims[n - 3].extent % (r * r))
+        fe_fail(l, "channels that are no multiple of %lld", (long long)(r * r));
+    for (i64 d = 0; d < n - 3; d++)
+        sizes[d] = x->dims[d].extent, order[d] = d;
+    i64 b = n - 3, ch = x->dims[b].extent / (r * r), h = x->dims[b + 1].extent, w = x->dims[b + 2].extent;
+    sizes[b] = ch, sizes[b + 1] = r, sizes[b + 2] = r, sizes[b + 3] = h, sizes[b + 4] = w;
+    order[b] = b, order[b + 1] = b + 3, order[b + 2] = b + 1, order[b + 3] = b + 4, order[b + 4] = b + 2;
+    fe_tensor *y = fe_permute(l, fe_view(l, x, n + 2, sizes), order);
+    sizes[b] = ch, sizes[b + 1] = h * r, sizes[b + 2] = w * r;
+    fe_ret(c, fe_view(l, y, n, sizes));
+}
+
+/* Keeps what lies on one side of a diagonal; selection, so that what is dropped leaves no NaN. */
+void fe_lower_tril(fe_call *c) /* code 0: lower, 1: upper */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    if (x->rank < 2)
+        fe_fail(l, "a triangle of a tensor of rank %lld", (long long)x->rank);
+    fe_tensor *i = fe_positions(l, x, x->rank - 2), *j = fe_positions(l, x, x->rank - 1);
+    fe_tensor *d = fe_op2(l, IR_sub, j, i), *edge = fe_int(l, DT_i64, fe_i(c, 1));
+    fe_tensor *keep = c->row->code ? fe_op2(l, IR_le, edge, d) : fe_op2(l, IR_le, d, edge);
+    fe_tensor *zero = fe_cast(l, x->dtype, fe_scalar_tensor(l, (fe_scalar){DK_INT, 0, 0}));
+    fe_ret(c, fe_where(l, keep, x, zero));
+}

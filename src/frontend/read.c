@@ -1,0 +1,451 @@
+/* read: a file becomes a canonical program.
+ *
+ * 1. Every symbolic size gets a value; ranges and guards are checked with them.
+ * 2. Inputs become `in` drafts, nodes are lowered in order (lower.c), outputs are collected. In the
+ *    training form what was written to buffers and inputs becomes outputs, in the order in which the
+ *    functional form lists them: so both give one program.
+ * 3. Drafts are resolved, brought to normal form (normalize.c) and made canonical.
+ *
+ * Guards that cannot be evaluated, and arguments that the exporter baked in, are preconditions. */
+#include "frontend/lower.h"
+
+typedef VEC(fe_size) size_list;
+
+/* ---- sizes and guards ------------------------------------------------------------------------- */
+
+static bool symbol_value(void *user, u32 symbol, i64 *out)
+{
+    fe_lower *l = user;
+    if ((i64)symbol >= l->source->n_symbols || !l->symbol_known[symbol])
+        return false;
+    *out = l->symbol_values[symbol];
+    return true;
+}
+
+static bool size_value(void *user, u32 input, i64 dim, i64 *out)
+{
+    fe_lower *l = user;
+    if ((i64)input >= l->source->n_inputs)
+        return false;
+    const fe_arg *a = &l->source->inputs[input].arg;
+    if (a->kind != FE_ARG_TENSOR)
+        return false;
+    const fe_value *v = &l->source->graph->values[a->value.i];
+    return dim >= 0 && dim < v->rank && fe_expr_int(v->sizes[dim], &l->env, out);
+}
+
+static void note_precondition(fe_lower *l, const char *text)
+{
+    u32 id = intern_cstr(l->p->names, text);
+    for (i64 i = 0; i < l->p->preconditions.n; i++)
+        if (l->p->preconditions.at[i] == id)
+            return;
+    vec_push(l->p->a, &l->p->preconditions, id);
+}
+
+static void fix_symbols(fe_lower *l, const fe_read_options *o, size_list *sizes)
+{
+    const fe_program *s = l->source;
+    l->symbol_values = NEW_N(l->a, i64, s->n_symbols);
+    l->symbol_known = NEW_N(l->a, bool, s->n_symbols);
+    for (i64 k = 0; k < o->n_dims; k++) {
+        bool is_known = false;
+        for (i64 i = 0; i < s->n_symbols; i++)
+            is_known = is_known || !strcmp(s->symbols[i].name, o->dims[k].name);
+        if (!is_known)
+            eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, o->dims[k].name,
+                      "the program has no symbolic dim of this name");
+    }
+    for (i64 i = 0; i < s->n_symbols; i++) {
+        const fe_symbol *symbol = &s->symbols[i];
+        bool is_given = false;
+        for (i64 k = 0; k < o->n_dims; k++)
+            if (!strcmp(symbol->name, o->dims[k].name)) {
+                l->symbol_values[i] = o->dims[k].value;
+                is_given = true;
+            }
+        if (!is_given && symbol->has_hint)
+            l->symbol_values[i] = symbol->hint;
+        if (!is_given && !symbol->has_hint && symbol->depends_on_data)
+            l->symbol_values[i] = 2; /* stands in: what uses it is a boundary */
+        l->symbol_known[i] = is_given || symbol->depends_on_data || (o->use_hints && symbol->has_hint);
+        vec_push(l->a, sizes, (fe_size){symbol->name, l->symbol_values[i], !is_given,
+                                        symbol->depends_on_data});
+        if (!l->symbol_known[i])
+            eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, symbol->name,
+                      "a symbolic dim without a value; give one, as in %s=%lld", symbol->name,
+                      (long long)(symbol->has_hint ? symbol->hint : 2));
+    }
+}
+
+static void check_guards(fe_lower *l)
+{
+    const fe_program *s = l->source;
+    for (i64 i = 0; i < s->n_ranges; i++) {
+        i64 v;
+        const fe_range *r = &s->ranges[i];
+        if (!r->expr || !fe_expr_int(r->expr, &l->env, &v))
+            continue;
+        bool depends_on_data = r->expr->op == FE_EXPR_SYMBOL &&
+                               s->symbols[r->expr->symbol].depends_on_data;
+        if (!depends_on_data && ((r->has_min && v < r->min) || (r->has_max && v > r->max)))
+            eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, r->text,
+                      "the value %lld is outside of what the program was exported for (%lld to %s)",
+                      (long long)v, (long long)(r->has_min ? r->min : 0),
+                      r->has_max ? arena_printf(l->a, "%lld", (long long)r->max) : "any");
+    }
+    for (i64 i = 0; i < s->n_guards; i++) {
+        fe_guard_result result = fe_guard_check(&s->guards[i], &l->env);
+        if (result == FE_GUARD_FAILS)
+            eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, s->guards[i].text,
+                      "a guard of the program that the given sizes break");
+        if (result == FE_GUARD_UNKNOWN)
+            note_precondition(l, s->guards[i].text);
+    }
+}
+
+/* ---- inputs ----------------------------------------------------------------------------------- */
+
+typedef struct input {
+    fe_tensor *t; /* NULL: nothing to pass */
+    u32 draft;
+    u32 name, key;
+    u8 role;
+    const fe_weight *weight;
+    const char **symbols;
+} input;
+
+static u32 unique_name(fe_lower *l, const input *before, i64 n, const char *want)
+{
+    for (i64 k = 0;; k++) {
+        u32 id = intern_cstr(l->p->names, k ? arena_printf(l->a, "%s.%lld", want, (long long)k) : want);
+        bool is_taken = false;
+        for (i64 i = 0; i < n; i++)
+            is_taken = is_taken || (before[i].t && before[i].name == id);
+        if (!is_taken)
+            return id;
+    }
+}
+
+static void print_constant(str *s, const fe_arg *a)
+{
+    if (a->kind == FE_ARG_INT)
+        str_printf(s, "%lld", (long long)a->i);
+    else if (a->kind == FE_ARG_BOOL)
+        str_add(s, a->i ? "True" : "False");
+    else if (a->kind == FE_ARG_REAL)
+        str_add_f64(s, a->f);
+    else if (a->kind == FE_ARG_STRING)
+        str_printf(s, "'%s'", a->text);
+    else
+        str_add(s, "None");
+}
+
+static fe_tensor *input_tensor(fe_lower *l, input *in, u8 type, i64 rank, const fe_dim *dims)
+{
+    VEC(u32) to = {0};
+    bool is_empty = false;
+    for (i64 d = 0; d < rank; d++) {
+        is_empty = is_empty || dims[d].extent == 0;
+        if (dims[d].extent > 1)
+            vec_push(l->a, &to, dims[d].vars.at[0]);
+    }
+    if (!is_empty)
+        in->draft = fe_draft_new(l, (fe_draft){.op = IR_in, .dtype = type, .name = in->name,
+                                               .to = {to.at, to.n}});
+    return fe_tensor_new(l, in->draft, type, rank, dims);
+}
+
+static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
+{
+    const fe_input *source = &l->source->inputs[i];
+    input *in = &all[i];
+    const char *want = source->fqn && source->weight ? source->fqn : source->name;
+    if (source->kind == FE_IN_CONSTANT) {
+        str s = str_new(l->a);
+        str_printf(&s, "%s == ", source->path && *source->path ? source->path : source->name);
+        print_constant(&s, &source->arg);
+        note_precondition(l, str_text(&s));
+        return;
+    }
+    in->role = source->kind == FE_IN_PARAMETER ? IR_PARAMETER
+               : source->kind == FE_IN_BUFFER  ? IR_BUFFER
+               : source->kind == FE_IN_TENSOR  ? IR_CONSTANT
+                                               : IR_INPUT;
+    in->name = unique_name(l, all, i, want);
+    in->weight = source->weight;
+    if (source->weight)
+        in->key = intern_cstr(l->p->names, source->weight->fqn);
+    const fe_arg *a = &source->arg;
+    if (a->kind < FE_ARG_TENSOR || a->kind > FE_ARG_SYM_BOOL)
+        return;
+    const fe_value *v = &l->source->graph->values[a->value.i];
+    fe_slot *slot = fe_slot_of(top, a->value);
+    if (a->kind == FE_ARG_TENSOR) {
+        i64 sizes[FE_MAX_RANK], rank = v->rank;
+        if (v->problem && !v->uses)
+            return;
+        if (v->problem)
+            eqf_throw(l->ctx, EQF_E_UNSUPPORTED, l->source->file, v->name, "%s", v->problem);
+        fe_value_sizes(l, v, sizes);
+        fe_dim *dims = NEW_N(l->a, fe_dim, rank);
+        for (i64 d = 0; d < rank; d++) {
+            dims[d] = fe_dim_new(l, sizes[d]);
+            if (v->sizes[d]->op == FE_EXPR_INT)
+                continue;
+            if (!in->symbols)
+                in->symbols = NEW_N(l->a, const char *, rank);
+            in->symbols[d] = v->sizes[d]->op == FE_EXPR_SYMBOL
+                                 ? l->source->symbols[v->sizes[d]->symbol].name
+                                 : v->sizes[d]->text;
+        }
+        in->t = input_tensor(l, in, fe_stand_in(v->dtype), rank, dims);
+        in->t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
+        *slot = (fe_slot){.t = in->t, .is_set = true};
+        return;
+    }
+    u8 type = a->kind == FE_ARG_SYM_INT ? DT_i64 : a->kind == FE_ARG_SYM_REAL ? DT_f64 : DT_bool;
+    in->t = input_tensor(l, in, type, 0, NULL);
+    fe_number x;
+    if (v->number && fe_expr_eval(v->number, &l->env, &x)) {
+        slot->is_number = true;
+        slot->number = x.is_real ? (fe_scalar){DK_FLOAT, 0, x.f} : (fe_scalar){DK_INT, x.i, (f64)x.i};
+        str s = str_new(l->a);
+        str_printf(&s, "%s == ", source->name);
+        if (x.is_real)
+            str_add_f64(&s, x.f);
+        else
+            str_printf(&s, "%lld", (long long)x.i);
+        note_precondition(l, str_text(&s));
+    } else {
+        fe_tensor *weak = fe_cast(l, type == DT_f64 ? DT_f32 : type, in->t);
+        weak->is_number = true;
+        *slot = (fe_slot){.t = weak, .is_set = true};
+    }
+}
+
+/* ---- outputs ----------------------------------------------------------------------------------- */
+
+typedef struct output {
+    u32 name;
+    fe_tensor *t;
+    i64 target; /* the input it replaces, or -1 */
+} output;
+
+static fe_tensor *output_value(fe_lower *l, fe_scope *top, const fe_arg *a, const char *name)
+{
+    switch (a->kind) {
+    case FE_ARG_TENSOR: {
+        fe_slot *s = fe_slot_of(top, a->value);
+        if (!s->is_set)
+            eqf_throw(l->ctx, EQF_E_PARSE, l->source->file, name, "an output without a value");
+        return fe_slot_read(l, s);
+    }
+    case FE_ARG_SYM_INT:
+    case FE_ARG_SYM_REAL:
+    case FE_ARG_SYM_BOOL: {
+        fe_slot *s = fe_slot_of(top, a->value);
+        if (s->is_set)
+            return s->t;
+        fe_scalar x = s->number;
+        return x.kind == DK_FLOAT || a->kind == FE_ARG_SYM_REAL ? fe_num(l, DT_f64, x.f)
+               : a->kind == FE_ARG_SYM_BOOL                     ? fe_int(l, DT_bool, x.i != 0)
+                                                                : fe_int(l, DT_i64, x.i);
+    }
+    case FE_ARG_INT:
+        return fe_int(l, DT_i64, a->i);
+    case FE_ARG_BOOL:
+        return fe_int(l, DT_bool, a->i);
+    case FE_ARG_REAL:
+        return fe_num(l, DT_f64, a->f);
+    default:
+        return NULL;
+    }
+}
+
+static fe_slot *root_slot(fe_slot *s)
+{
+    while (s->parent)
+        s = s->parent;
+    return s;
+}
+
+/* The outputs in functional order: what was written first, by input. */
+static output *collect_outputs(fe_lower *l, fe_scope *top, i64 *count)
+{
+    const fe_program *s = l->source;
+    VEC(fe_output) list = {0};
+    for (i64 i = 0; l->has_writes && i < s->n_inputs; i++) {
+        const fe_input *in = &s->inputs[i];
+        if (in->arg.kind != FE_ARG_TENSOR || in->kind == FE_IN_CONSTANT)
+            continue;
+        if (!root_slot(fe_slot_of(top, in->arg.value))->writes)
+            continue;
+        fe_output o = {.kind = FE_OUT_MUTATION, .target = i, .arg = in->arg,
+                       .want = in->fqn && in->weight ? in->fqn : in->name};
+        vec_push(l->a, &list, o);
+    }
+    bool is_renamed = list.n > 0;
+    for (i64 i = 0; i < s->n_outputs; i++)
+        vec_push(l->a, &list, s->outputs[i]);
+    if (is_renamed)
+        fe_name_outputs(l->a, list.at, list.n);
+    output *out = NEW_N(l->a, output, list.n);
+    *count = 0;
+    for (i64 i = 0; i < list.n; i++) {
+        const fe_output *o = &list.at[i];
+        fe_tensor *t = output_value(l, top, &o->arg, o->name ? o->name : "");
+        if (!t)
+            continue;
+        out[(*count)++] = (output){intern_cstr(l->p->names, o->name), t,
+                                   o->kind == FE_OUT_MUTATION ? o->target : -1};
+    }
+    return out;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+typedef struct weights {
+    fe_program *source;
+    const fe_weight **by_port;
+    const u8 *dtypes;
+    i64 n;
+} weights;
+
+static void read_weight(void *user, eqf_ctx *ctx, i64 i, void *out)
+{
+    weights *w = user;
+    if (i < 0 || i >= w->n || !w->by_port[i])
+        eqf_throw(ctx, EQF_E_DATA, w->source->file, "", "this input has no stored data");
+    if (fe_dtype_of(w->by_port[i]->dtype) != w->dtypes[i])
+        eqf_throw(ctx, EQF_E_UNSUPPORTED, w->source->file, w->by_port[i]->fqn,
+                  "data of a dtype that has no meaning here");
+    fe_weight_read(w->source, w->by_port[i], out);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static const ir_dim *port_dims(fe_lower *l, const fe_tensor *t)
+{
+    ir_dim *dims = NEW_N(l->a, ir_dim, t->rank);
+    for (i64 d = 0; d < t->rank; d++)
+        dims[d] = (ir_dim){t->dims[d].extent, fe_atoms(l, t->dims[d].vars)};
+    return dims;
+}
+
+static bool writes_in_place(const fe_lower *l, const fe_graph *g)
+{
+    for (i64 i = 0; i < g->n_nodes; i++) {
+        if (fe_functional_name(l->a, g->nodes[i].target) &&
+            strncmp(g->nodes[i].target, "aten.detach_", 12) != 0)
+            return true;
+        for (i64 k = 0; k < g->nodes[i].n_inputs; k++)
+            if (g->nodes[i].inputs[k].kind == FE_ARG_GRAPH &&
+                writes_in_place(l, g->nodes[i].inputs[k].graph))
+                return true;
+    }
+    return false;
+}
+
+static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_spelling)
+{
+    i64 n_out, n_in = l->source->n_inputs, n_ports = 0;
+    output *outputs = collect_outputs(l, top, &n_out);
+    ir_term *terms = NEW_N(l->a, ir_term, l->drafts.n);
+    i64 *port_of = NEW_N(l->a, i64, n_in);
+    weights *w = NEW(l->a, weights);
+    w->source = l->source;
+    w->by_port = NEW_N(l->a, const fe_weight *, n_in);
+    u8 *dtypes = NEW_N(l->a, u8, n_in);
+    for (i64 i = 0; i < n_in; i++) {
+        input *in = &inputs[i];
+        if (!in->t)
+            continue;
+        ir_port port = {.name = in->name, .role = in->role, .dtype = in->t->dtype,
+                        .rank = in->t->rank, .dims = port_dims(l, in->t), .key = in->key,
+                        .symbols = in->symbols};
+        l->p->origin = in->name;
+        i64 at = ir_add_input(l->p, port);
+        if (in->draft)
+            terms[in->draft] = l->p->inputs.at[at].term;
+        w->by_port[at] = in->weight;
+        dtypes[at] = in->t->dtype;
+        port_of[i] = at + 1;
+        n_ports = at + 1;
+    }
+    w->dtypes = dtypes;
+    w->n = n_ports;
+    l->p->source = (ir_source){read_weight, w};
+    u32 *roots = NEW_N(l->a, u32, n_out);
+    for (i64 i = 0; i < n_out; i++)
+        roots[i] = outputs[i].t->term;
+    fe_resolve(l, roots, n_out, terms);
+    for (i64 i = 0; i < n_out; i++) {
+        const fe_tensor *t = outputs[i].t;
+        ir_port port = {.name = outputs[i].name, .dtype = t->dtype, .rank = t->rank,
+                        .dims = port_dims(l, t), .term = t->term ? terms[t->term] : (ir_term){0}};
+        if (outputs[i].target >= 0)
+            port.writes = port_of[outputs[i].target];
+        ir_add_output(l->p, port);
+    }
+    ir_verify(l->p, "read");
+    ir_program *p = l->p;
+    if (!keep_spelling)
+        p = fe_normalize(l->a, p);
+    p = ir_canonical(l->a, p);
+    p->source = (ir_source){read_weight, w};
+    return p;
+}
+
+static ir_program *read_archive(arena *a, const char *path, const fe_read_options *o,
+                                fe_report *report)
+{
+    fe_options raw = {.model = o->model};
+    fe_lower *l = NEW(a, fe_lower);
+    l->a = a;
+    l->ctx = arena_ctx(a);
+    l->source = fe_read_pt2(a, path, &raw);
+    l->p = ir_program_new(a, path, l->source->model);
+    l->space = fe_space_new(a);
+    l->is_hinting = o->use_hints;
+    vec_push(a, &l->drafts, (fe_draft){0});
+    l->env = (fe_env){l, symbol_value, size_value, NULL};
+    size_list sizes = {0};
+    fix_symbols(l, o, &sizes);
+    check_guards(l);
+    fe_scope *top = fe_scope_new(l, l->source->graph);
+    l->has_writes = writes_in_place(l, l->source->graph);
+    input *inputs = NEW_N(a, input, l->source->n_inputs);
+    for (i64 i = 0; i < l->source->n_inputs; i++)
+        add_input(l, top, i, inputs);
+    fe_lower_graph(l, top);
+    ir_program *p = finish(l, inputs, top, o->keep_spelling);
+    if (report)
+        *report = (fe_report){.torch_version = l->source->torch_version,
+                              .schema_major = l->source->schema_major,
+                              .schema_minor = l->source->schema_minor,
+                              .form = l->source->form == FE_FORM_TRAINING ? "training" : "functional",
+                              .sizes = sizes.at, .n_sizes = sizes.n,
+                              .boundaries = l->boundaries.at, .n_boundaries = l->boundaries.n,
+                              .notes = l->source->notes, .n_notes = l->source->n_notes};
+    return p;
+}
+
+ir_program *fe_read(arena *a, const char *path, const fe_read_options *options, fe_report *report)
+{
+    fe_read_options none = {0};
+    const fe_read_options *o = options ? options : &none;
+    i64 n;
+    const char *bytes = file_map(a, path, &n);
+    i64 length = (i64)strlen(path);
+    bool is_text = length > 4 && !strcmp(path + length - 4, ".eqf") && !fe_looks_like_zip(bytes, n);
+    if (!is_text)
+        return read_archive(a, path, o, report);
+    if (o->n_dims)
+        eqf_throw(arena_ctx(a), EQF_E_ARGUMENT, path, o->dims[0].name,
+                  "a text program has no symbolic dims");
+    ir_program *p = ir_read(a, path, bytes, n);
+    if (report)
+        *report = (fe_report){.torch_version = "", .form = "text"};
+    return p;
+}
