@@ -1,0 +1,538 @@
+/* Matching: a query of atoms against the e-graph, by backtracking along a plan made for this search
+ * from the sizes of this moment.
+ *
+ * Semi-naive search. A tuple (e-node with its class) is new when its stamp is at or after the rule's
+ * watermark. For k atoms run k variants: variant i takes atom i from the new tuples, atoms before i
+ * from the old ones, atoms after i from all; so each match is found once per state of its tuples.
+ * When most of the graph is new one pass over everything that keeps matches with a new tuple is
+ * cheaper; both find the same set. (egraph.md 5; Zhang et al. 2022.) */
+#include "egraph/rules.h"
+
+enum { STEP_SCAN, STEP_DOWN, STEP_UP, STEP_LOOK, STEP_CLASSES, STEP_CHECK };
+enum { TUPLE_ANY, TUPLE_OLD, TUPLE_NEW };
+
+typedef struct step {
+    u8 kind, filter;
+    bool class_bound, payload_bound;
+    u32 atom, up_slot;
+    bool or_up; /* DOWN: take the uses of child up_slot when they are fewer */
+    u64 bind;   /* children to be bound here */
+} step;
+
+typedef struct machine {
+    eg *g;
+    eg_search *s;
+    const eg_rule *r;
+    const eg_headrow *heads;
+    u32 w; /* watermark */
+    bool need_new;
+    u32 nsteps, ticks, swaps;
+    step steps[EG_MAX_ATOMS];
+    u32 regs[EG_MAX_VARS];
+    u32 nodes[EG_MAX_ATOMS];
+    /* atoms without variables below them, found before the search */
+    bool fixed[EG_MAX_ATOMS];
+} machine;
+
+/* ---- results ------------------------------------------------------------------------------- */
+
+void eg_matches_free(eg *g, eg_matches *m)
+{
+    for (eg_block *b = m->first; b;) {
+        eg_block *next = b->next;
+        i64 size = (i64)sizeof *b + 4 * (i64)b->cap;
+        eg_free(g, b, size);
+        g->scratch_bytes -= size;
+        b = next;
+    }
+    *m = (eg_matches){0};
+}
+
+static u32 *row_slot(eg *g, eg_matches *m)
+{
+    eg_block *b = m->last;
+    if (UNLIKELY(!b || b->used + m->width > b->cap)) {
+        u32 cap = b ? MIN(4 * b->cap, 1u << 14) : 64;
+        cap = MAX(cap, m->width);
+        i64 size = (i64)sizeof *b + 4 * (i64)cap;
+        eg_block *fresh = eg_resize(g, NULL, 0, size);
+        if (!fresh)
+            return NULL;
+        g->scratch_bytes += size;
+        *fresh = (eg_block){.cap = cap};
+        if (b)
+            b->next = fresh;
+        else
+            m->first = fresh;
+        m->last = b = fresh;
+    }
+    u32 *row = b->at + b->used;
+    b->used += m->width;
+    m->count++;
+    return row;
+}
+
+static bool yield(machine *m)
+{
+    eg_search *s = m->s;
+    if (UNLIKELY(s->limit >= 0 && s->found >= s->limit)) {
+        s->cut = true;
+        return true;
+    }
+    s->found++;
+    if (!s->out)
+        return false;
+    u32 *row = row_slot(m->g, s->out);
+    if (UNLIKELY(!row)) {
+        s->failed = true;
+        return true;
+    }
+    const eg_rule *r = m->r;
+    for (u32 i = 0; i < r->nsave; i++)
+        row[i] = m->regs[r->save[i]];
+    if (s->wide) {
+        row += r->nsave;
+        *row++ = m->swaps;
+        memcpy(row, m->nodes, 4 * (size_t)r->atoms.n);
+    }
+    return false;
+}
+
+/* ---- the machine --------------------------------------------------------------------------- */
+
+static bool exec(machine *m, u32 i, bool any_new);
+
+static inline bool next(machine *m, u32 i, bool any_new)
+{
+    if (i + 1 < m->nsteps)
+        return exec(m, i + 1, any_new);
+    return m->need_new && !any_new ? false : yield(m);
+}
+
+/* Children in the order of `swap`; true to stop. */
+static inline bool bind_kids(machine *m, const step *st, const eg_atom *a, u32 n, const u32 *rec,
+                             bool swap, u32 i, bool any_new)
+{
+    u32 words = eg_step(n);
+    u64 bind = st->bind;
+    for (u32 j = 0; j < a->arity; j++) {
+        u32 kid = rec[N_KIDS + words * (swap ? 1 - j : j)], v = a->kids[j];
+        if (bind >> j & 1)
+            m->regs[v] = kid;
+        else if (m->regs[v] != kid)
+            return false;
+    }
+    return next(m, i, any_new);
+}
+
+static inline bool visit(machine *m, const step *st, const eg_atom *a, u32 n, const u32 *rec,
+                         u32 i, bool any_new)
+{
+    u32 stamp = rec[N_STAMP];
+    if (stamp & S_FLAGS)
+        return false;
+    bool is_new = stamp >> 2 >= m->w;
+    if (st->filter != TUPLE_ANY && is_new != (st->filter == TUPLE_NEW))
+        return false;
+    if (LIKELY(a->head)) {
+        if (rec[N_HEAD] != a->head)
+            return false;
+    } else {
+        const eg_headrow *h = &m->heads[rec[N_HEAD]];
+        if (h->op != a->op)
+            return false;
+        if (!st->payload_bound)
+            m->regs[a->payload_var - 1] = h->payload;
+        else if (m->regs[a->payload_var - 1] != h->payload)
+            return false;
+    }
+    if (!st->class_bound)
+        m->regs[a->cvar] = rec[N_CLASS];
+    else if (m->regs[a->cvar] != rec[N_CLASS])
+        return false;
+    m->nodes[st->atom] = n;
+    any_new |= is_new;
+    if (LIKELY(!a->commutative))
+        return bind_kids(m, st, a, n, rec, false, i, any_new);
+    m->swaps &= ~(1u << st->atom);
+    if (bind_kids(m, st, a, n, rec, false, i, any_new))
+        return true;
+    if (rec[N_KIDS] == rec[N_KIDS + 2])
+        return false;
+    m->swaps |= 1u << st->atom;
+    return bind_kids(m, st, a, n, rec, true, i, any_new);
+}
+
+static bool poll(machine *m)
+{
+    eg_search *s = m->s;
+    if (s->poll && s->poll(s->poll_user)) {
+        s->failed = true;
+        return true;
+    }
+    return false;
+}
+
+static bool exec_scan(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg *g = m->g;
+    const eg_log *l = &g->log[a->op];
+    u32 e = st->filter == TUPLE_NEW ? eg_log_first(l, m->w) : 0;
+    for (; e < l->nepochs; e++) {
+        u32 stamp = l->epoch[e].stamp;
+        if (st->filter == TUPLE_OLD && stamp >= m->w)
+            return false;
+        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
+        for (u32 k = l->epoch[e].start; k < end; k++) {
+            u32 n = l->at[k];
+            const u32 *rec = eg_rec(g, n);
+            if (k + 8 < end)
+                __builtin_prefetch(eg_rec(g, l->at[k + 8]));
+            if (rec[N_STAMP] >> 2 == stamp && visit(m, st, a, n, rec, i, any_new))
+                return true;
+        }
+        if (poll(m))
+            return true;
+    }
+    return false;
+}
+
+static bool exec_down(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg *g = m->g;
+    const eg_body *b = eg_body_of(g, m->regs[a->cvar]);
+    if (!(b->mask & eg_op_bit(a->op)))
+        return false;
+    u32 n = b->members, last = n;
+    do {
+        const u32 *rec = eg_rec(g, n);
+        n = rec[N_NEXT];
+        rec = eg_rec(g, n);
+        if (visit(m, st, a, n, rec, i, any_new))
+            return true;
+    } while (n != last);
+    return false;
+}
+
+static bool exec_up(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg *g = m->g;
+    u32 last = eg_body_of(g, m->regs[a->kids[st->up_slot]])->uses, cell = last;
+    if (!cell)
+        return false;
+    do {
+        u32 slot, n = eg_cell_node(g, cell, &slot), words = eg_step(n);
+        cell = eg_rec(g, n)[N_KIDS + words * slot + 1];
+        n = eg_cell_node(g, cell, &slot);
+        if (n >> 29 != MIN(a->arity, EG_LONG))
+            continue;
+        const u32 *rec = eg_rec(g, n);
+        if (a->commutative ? slot == 1 && rec[N_KIDS] == rec[N_KIDS + 2] : slot != st->up_slot)
+            continue;
+        if (visit(m, st, a, n, rec, i, any_new))
+            return true;
+    } while (cell != last);
+    return false;
+}
+
+static bool exec_look(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg *g = m->g;
+    u32 kids[EG_MAX_VARS];
+    for (u32 j = 0; j < a->arity; j++)
+        kids[j] = m->regs[a->kids[j]];
+    u32 head = a->head;
+    if (!head) {
+        const eg_lang *l = g->lang;
+        u32 payload = m->regs[a->payload_var - 1];
+        /* a head that was never made heads no e-node */
+        for (u32 k = 1; k < (u32)l->heads.n && !head; k++) {
+            if (l->heads.at[k].op == a->op && l->heads.at[k].payload == payload)
+                head = k;
+        }
+        if (!head)
+            return false;
+    }
+    u32 n = eg_lookup(g, head, a->arity, kids);
+    return n ? visit(m, st, a, n, eg_rec(g, n), i, any_new) : false;
+}
+
+static inline bool visit_class(machine *m, const step *st, const eg_atom *a, u32 c, u32 i,
+                               bool any_new)
+{
+    const eg_body *b = eg_body_of(m->g, c);
+    bool is_new = b->stamp >> 2 >= m->w;
+    if (st->filter != TUPLE_ANY && is_new != (st->filter == TUPLE_NEW))
+        return false;
+    m->regs[a->cvar] = c;
+    if (m->s->wide)
+        m->nodes[st->atom] = eg_rec(m->g, b->members)[N_NEXT];
+    return next(m, i, any_new | is_new);
+}
+
+static bool exec_classes(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg *g = m->g;
+    const eg_log *l = &g->log[EG_OP_CLASSES];
+    u32 e = st->filter == TUPLE_NEW ? eg_log_first(l, m->w) : 0;
+    for (; e < l->nepochs; e++) {
+        u32 stamp = l->epoch[e].stamp, end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
+        for (u32 k = l->epoch[e].start; k < end; k++) {
+            u32 c = l->at[k];
+            if (!(g->parent[c] & EG_BODY) || eg_body_of(g, c)->stamp >> 2 != stamp)
+                continue;
+            if (visit_class(m, st, a, c, i, any_new))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool exec(machine *m, u32 i, bool any_new)
+{
+    const step *st = &m->steps[i];
+    const eg_atom *a = &m->r->atoms.at[st->atom];
+    if (UNLIKELY((++m->ticks & 4095) == 0) && poll(m))
+        return true;
+    switch (st->kind) {
+    case STEP_SCAN:
+        return exec_scan(m, st, a, i, any_new);
+    case STEP_DOWN:
+        if (st->or_up && eg_body_of(m->g, m->regs[a->kids[st->up_slot]])->nuses <
+                             eg_body_of(m->g, m->regs[a->cvar])->nmembers)
+            return exec_up(m, st, a, i, any_new);
+        return exec_down(m, st, a, i, any_new);
+    case STEP_UP:
+        return exec_up(m, st, a, i, any_new);
+    case STEP_LOOK:
+        return exec_look(m, st, a, i, any_new);
+    case STEP_CLASSES:
+        return exec_classes(m, st, a, i, any_new);
+    default:
+        return visit_class(m, st, a, m->regs[a->cvar], i, any_new);
+    }
+}
+
+/* ---- planning ------------------------------------------------------------------------------ */
+
+static u32 delta_size(const eg_log *l, u32 w)
+{
+    u32 e = eg_log_first(l, w);
+    return e < l->nepochs ? l->n - l->epoch[e].start : 0;
+}
+
+/* Cost class of running atom k next, given the bound variables; fills the step. */
+static u64 plan_atom(machine *m, u32 k, u64 bound, bool first, u8 filter, step *st)
+{
+    const eg *g = m->g;
+    const eg_atom *a = &m->r->atoms.at[k];
+    *st = (step){.atom = k, .filter = filter};
+    st->class_bound = bound >> a->cvar & 1;
+    if (a->op == EG_OP_CLASSES) {
+        st->kind = st->class_bound ? STEP_CHECK : STEP_CLASSES;
+        return st->class_bound ? 0 : filter == TUPLE_NEW ? delta_size(&g->log[0], m->w) + 1
+                                                          : g->nclasses + 1u;
+    }
+    st->payload_bound = a->payload_var && (bound >> (a->payload_var - 1) & 1);
+    bool all = !a->payload_var || st->payload_bound;
+    u64 seen = bound;
+    i64 up = -1;
+    u32 up_uses = 0;
+    for (u32 j = 0; j < a->arity; j++) {
+        u32 v = a->kids[j];
+        if (!(seen >> v & 1)) {
+            st->bind |= (u64)1 << j;
+            all = false;
+        }
+        if (bound >> v & 1) {
+            u32 uses = first ? eg_body_of(g, m->regs[v])->nuses : 1;
+            if (up < 0 || uses < up_uses) {
+                up = j;
+                up_uses = uses;
+            }
+        }
+        seen |= (u64)1 << v;
+    }
+    st->up_slot = up < 0 ? 0 : (u32)up;
+    const eg_log *l = &g->log[a->op];
+    u64 scan = filter == TUPLE_NEW ? delta_size(l, m->w) : l->visible;
+    if (all) {
+        st->kind = STEP_LOOK;
+        return 0;
+    }
+    if (first) { /* classes known now are the fixed ones: their lists can be counted */
+        u64 best = scan;
+        st->kind = STEP_SCAN;
+        if (up >= 0 && up_uses < best) {
+            st->kind = STEP_UP;
+            best = up_uses;
+        }
+        if (st->class_bound && eg_body_of(g, m->regs[a->cvar])->nmembers < best) {
+            st->kind = STEP_DOWN;
+            best = eg_body_of(g, m->regs[a->cvar])->nmembers;
+        }
+        return best + 1;
+    }
+    if (st->class_bound) {
+        st->kind = STEP_DOWN;
+        st->or_up = up >= 0;
+        return up >= 0 ? 1 : 2 + l->visible / MAX(g->nclasses, 1);
+    }
+    if (up >= 0) {
+        st->kind = STEP_UP;
+        return 3 + 2 * (u64)l->visible / MAX(g->nclasses, 1);
+    }
+    st->kind = STEP_SCAN;
+    return 1000 + scan;
+}
+
+static void bind_atom(const eg_atom *a, u64 *bound)
+{
+    *bound |= (u64)1 << a->cvar;
+    for (u32 j = 0; j < a->arity; j++)
+        *bound |= (u64)1 << a->kids[j];
+    if (a->payload_var)
+        *bound |= (u64)1 << (a->payload_var - 1);
+}
+
+static u8 filter_of(u32 k, i64 variant)
+{
+    return variant < 0 || k > variant ? TUPLE_ANY : k == variant ? TUPLE_NEW : TUPLE_OLD;
+}
+
+/* Orders the atoms, greedily cheapest first; `variant` is the atom to be new, -1 for all matches. */
+static void run_variant(machine *m, u64 bound, i64 variant)
+{
+    const eg_rule *r = m->r;
+    bool done[EG_MAX_ATOMS], any_new = false;
+    m->nsteps = 0;
+    for (u32 k = 0; k < (u32)r->atoms.n; k++) {
+        done[k] = m->fixed[k];
+        if (!m->fixed[k])
+            continue;
+        bool is_new = eg_rec(m->g, m->nodes[k])[N_STAMP] >> 2 >= m->w;
+        u8 f = filter_of(k, variant);
+        if (f != TUPLE_ANY && is_new != (f == TUPLE_NEW))
+            return;
+        any_new |= is_new;
+    }
+    bool first = true;
+    for (;;) {
+        u64 best = UINT64_MAX;
+        step chosen = {0};
+        for (u32 k = 0; k < (u32)r->atoms.n; k++) {
+            if (done[k] || (first && variant >= 0 && !m->fixed[variant] && k != variant))
+                continue;
+            step st;
+            u64 cost = plan_atom(m, k, bound, first, filter_of(k, variant), &st);
+            if (cost < best) {
+                best = cost;
+                chosen = st;
+            }
+        }
+        if (best == UINT64_MAX)
+            break;
+        m->steps[m->nsteps++] = chosen;
+        done[chosen.atom] = true;
+        bind_atom(&r->atoms.at[chosen.atom], &bound);
+        first = false;
+    }
+    m->swaps = 0;
+    if (m->nsteps)
+        exec(m, 0, any_new);
+    else if (!m->need_new || any_new)
+        yield(m);
+}
+
+/* Finds the atoms that have no variable below them. False: one is absent, nothing matches. */
+static bool find_fixed(machine *m, u64 *bound)
+{
+    const eg_rule *r = m->r;
+    /* children stand after their parent */
+    for (u32 k = (u32)r->atoms.n; k-- > 0;) {
+        const eg_atom *a = &r->atoms.at[k];
+        m->fixed[k] = false;
+        if (!a->head)
+            continue;
+        u32 kids[EG_MAX_VARS], j = 0;
+        for (; j < a->arity && (*bound >> a->kids[j] & 1); j++)
+            kids[j] = m->regs[a->kids[j]];
+        if (j < a->arity)
+            continue;
+        u32 n = eg_lookup(m->g, a->head, a->arity, kids);
+        if (!n)
+            return false;
+        const u32 *rec = eg_rec(m->g, n);
+        if (rec[N_STAMP] & S_FLAGS)
+            return false;
+        if ((*bound >> a->cvar & 1) && m->regs[a->cvar] != rec[N_CLASS])
+            return false;
+        m->regs[a->cvar] = rec[N_CLASS];
+        *bound |= (u64)1 << a->cvar;
+        m->fixed[k] = true;
+        m->nodes[k] = n;
+    }
+    return true;
+}
+
+void eg_search_run(eg_search *s)
+{
+    eg *g = s->g;
+    const eg_rule *r = s->rule;
+    u32 natoms = (u32)r->atoms.n;
+    s->found = 0;
+    s->cut = s->failed = false;
+    if (s->out)
+        s->out->width = r->nsave + (s->wide ? 1 + natoms : 0);
+    u64 delta = 0;
+    for (u32 k = 0; k < natoms; k++) {
+        u32 op = r->atoms.at[k].op;
+        if (op >= g->nlogs || (op ? g->log[op].visible : g->nclasses) == 0)
+            return;
+        if (g->log[op].broken && !eg_log_repair(g, op)) {
+            s->failed = true;
+            return;
+        }
+        delta += delta_size(&g->log[op], s->watermark);
+    }
+    if (s->watermark && !s->full && delta == 0)
+        return;
+    machine m;
+    m.g = g;
+    m.s = s;
+    m.r = r;
+    m.heads = g->lang->heads.at;
+    m.w = s->watermark;
+    m.need_new = false;
+    m.ticks = 0;
+    u64 bound = 0;
+    if (s->in_class) {
+        m.regs[r->save[0]] = s->in_class;
+        bound |= (u64)1 << r->save[0];
+    }
+    if (!find_fixed(&m, &bound))
+        return;
+    if (!s->watermark || s->full) {
+        m.w = 0;
+        run_variant(&m, bound, -1);
+        return;
+    }
+    /* what the variants would start from, against one pass over all */
+    u64 start_delta = 0, start_all = UINT64_MAX;
+    for (u32 k = 0; k < natoms; k++) {
+        step st;
+        if (m.fixed[k]) {
+            start_delta += eg_rec(g, m.nodes[k])[N_STAMP] >> 2 >= m.w ? g->alive : 0;
+            continue;
+        }
+        start_delta += plan_atom(&m, k, bound, true, TUPLE_NEW, &st);
+        start_all = MIN(start_all, plan_atom(&m, k, bound, true, TUPLE_ANY, &st));
+    }
+    if (s->delta_only || start_delta <= start_all) {
+        for (u32 k = 0; k < natoms && !s->cut && !s->failed; k++)
+            run_variant(&m, bound, k);
+    } else {
+        m.need_new = true;
+        run_variant(&m, bound, -1);
+    }
+}

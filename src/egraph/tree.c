@@ -1,0 +1,324 @@
+/* Tree extraction and what all extractions share.
+ *
+ * Costs only fall, from infinity, each time strictly, so the choices can never form a cycle. A pass
+ * in order of creation settles most classes at once, because children are usually older than their
+ * users; a worklist over the users of what still improved does the rest. */
+#include <math.h>
+
+#include "egraph/extract.h"
+
+/* ---- tree cost ----------------------------------------------------------------------------- */
+
+static f64 node_cost(const eqf_extraction *x, u32 n, const u32 *rec)
+{
+    u32 arity = eg_node_arity(x->g, n, rec);
+    f64 sum = eg_own_cost(x, n);
+    for (u32 i = 0; i < arity; i++)
+        sum += x->tree_cost[eg_kid(rec, n, i)];
+    return sum;
+}
+
+/* One pass over a segment; marks classes that improved. */
+static i64 pass(eqf_extraction *x, u32 seg, u8 *improved)
+{
+    const eg *g = x->g;
+    i64 count = 0;
+    for (u32 i = seg == 0; i < g->seg[seg].n;) {
+        u32 n = seg << 29 | i;
+        const u32 *rec = eg_rec(g, n);
+        if (seg == EG_LONG && !rec[N_HEAD]) {
+            i++;
+            continue;
+        }
+        i += seg == EG_LONG ? 1 + eg_node_arity(g, n, rec) : 1;
+        if (rec[N_STAMP] & S_FLAGS)
+            continue;
+        f64 cost;
+        if (seg == 2)
+            cost = eg_own_cost(x, n) + x->tree_cost[rec[N_KIDS]] + x->tree_cost[rec[N_KIDS + 2]];
+        else
+            cost = node_cost(x, n, rec);
+        u32 c = rec[N_CLASS];
+        if (cost < x->tree_cost[c]) {
+            x->tree_cost[c] = cost;
+            x->choice[c] = n;
+            improved[c] = 1;
+            count++;
+        }
+    }
+    return count;
+}
+
+void eg_tree(eqf_extraction *x)
+{
+    const eg *g = x->g;
+    u8 *improved = NEW_N(x->a, u8, x->nclass);
+    for (u32 c = 0; c < x->nclass; c++)
+        x->tree_cost[c] = (f64)INFINITY;
+    i64 count;
+    do {
+        memset(improved, 0, x->nclass);
+        count = 0;
+        for (u32 seg = 0; seg < 6; seg++)
+            count += pass(x, seg, improved);
+    } while (count > g->nclasses / 8);
+    u32 *work = NEW_N(x->a, u32, x->nclass + 1u), head = 0, n = 0, cap = x->nclass + 1;
+    for (u32 c = 1; c < x->nclass; c++) {
+        if (improved[c])
+            work[n++] = c;
+    }
+    while (n > 0) {
+        u32 c = work[head];
+        head = head + 1 == cap ? 0 : head + 1;
+        n--;
+        improved[c] = 0;
+        u32 last = eg_body_of(g, c)->uses, cell = last, slot;
+        if (!cell)
+            continue;
+        do {
+            u32 user = eg_cell_node(g, cell, &slot);
+            cell = eg_rec(g, user)[N_KIDS + eg_step(user) * slot + 1];
+            user = eg_cell_node(g, cell, &slot);
+            const u32 *rec = eg_rec(g, user);
+            if (rec[N_STAMP] & S_FLAGS)
+                continue;
+            f64 cost = node_cost(x, user, rec);
+            u32 d = rec[N_CLASS];
+            if (!(cost < x->tree_cost[d]))
+                continue;
+            x->tree_cost[d] = cost;
+            x->choice[d] = user;
+            if (!improved[d]) {
+                improved[d] = 1;
+                u32 at = head + n++;
+                work[at >= cap ? at - cap : at] = d;
+            }
+        } while (cell != last);
+    }
+}
+
+/* ---- from choices to a result -------------------------------------------------------------- */
+
+u32 *eg_needed(const eqf_extraction *x, u32 *count)
+{
+    const eg *g = x->g;
+    u8 *state = NEW_N(x->a, u8, x->nclass); /* 1 open, 2 done */
+    VEC(u32) order = {0};
+    VEC(u32) stack = {0};
+    for (u32 r = 0; r < x->nroots; r++) {
+        vec_push(x->a, &stack, x->roots[r]);
+        while (stack.n) {
+            u32 c = stack.at[stack.n - 1], n = x->choice[c];
+            if (state[c] == 2) {
+                stack.n--;
+                continue;
+            }
+            if (!n)
+                eqf_throw(x->ctx, EQF_E_DATA, NULL, NULL, "a class that is needed has no finite "
+                                                          "choice");
+            const u32 *rec = eg_rec(g, n);
+            u32 arity = eg_node_arity(g, n, rec);
+            if (state[c] == 1) { /* children are done */
+                state[c] = 2;
+                vec_push(x->a, &order, c);
+                stack.n--;
+                continue;
+            }
+            state[c] = 1;
+            for (u32 i = arity; i-- > 0;) {
+                u32 kid = eg_kid(rec, n, i);
+                if (state[kid] == 1)
+                    eqf_bug(x->ctx, "the extracted choices form a cycle");
+                if (state[kid] == 0)
+                    vec_push(x->a, &stack, kid);
+            }
+        }
+    }
+    *count = (u32)order.n;
+    return order.at;
+}
+
+void eg_recost(eqf_extraction *x)
+{
+    u32 n, *order = eg_needed(x, &n);
+    x->dag_cost = 0;
+    for (u32 i = 0; i < n; i++) {
+        u32 c = order[i], node = x->choice[c];
+        x->tree_cost[c] = node_cost(x, node, eg_rec(x->g, node));
+        x->dag_cost += eg_own_cost(x, node);
+    }
+}
+
+static void own_costs(eqf_extraction *x, const eqf_cost *cost)
+{
+    const eg *g = x->g;
+    for (u32 seg = 0; seg < 6; seg++) {
+        x->own[seg] = NEW_N(x->a, f64, g->seg[seg].n);
+        for (u32 i = seg == 0; i < g->seg[seg].n;) {
+            u32 n = seg << 29 | i;
+            const u32 *rec = eg_rec(g, n);
+            if (seg == EG_LONG && !rec[N_HEAD]) {
+                i++;
+                continue;
+            }
+            if (!(rec[N_STAMP] & S_FLAGS)) {
+                f64 v = cost->of(cost->user, g, (eqf_node){n});
+                if (!(v >= 0))
+                    eqf_throw(x->ctx, EQF_E_ARGUMENT, NULL,
+                              eqf_head_name(g->lang, (eqf_head){rec[N_HEAD]}),
+                              "the cost of an e-node is %g; it must be 0 or more", v);
+                x->own[seg][i] = v;
+            }
+            i += seg == EG_LONG ? 1 + eg_node_arity(g, n, rec) : 1;
+        }
+    }
+}
+
+eqf_status eqf_extract(eqf_egraph *g, const eqf_class *roots, size_t n, const eqf_cost *cost,
+                       eqf_algo algo, eqf_extraction **out)
+{
+    *out = NULL;
+    eqf_status s = eqf_rebuild(g);
+    if (s)
+        return s;
+    for (size_t i = 0; i < n; i++) {
+        if (roots[i].i == 0 || roots[i].i >= g->class_ids)
+            return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, "eqf_extract",
+                              "class %u does not exist", roots[i].i);
+    }
+    arena *a = arena_new(g->ctx, 0);
+    if (!a)
+        return EQF_E_NO_MEMORY;
+    trap t;
+    TRY(g->ctx, t)
+    {
+        eqf_extraction *x = NEW(a, eqf_extraction);
+        *x = (eqf_extraction){.ctx = g->ctx, .a = a, .g = g, .nclass = g->class_ids};
+        x->choice = NEW_N(a, u32, x->nclass);
+        x->tree_cost = NEW_N(a, f64, x->nclass);
+        x->roots = NEW_N(a, u32, n);
+        for (size_t i = 0; i < n; i++) {
+            u32 c = eg_find(g, roots[i].i);
+            bool seen = false;
+            for (u32 k = 0; k < x->nroots && !seen; k++)
+                seen = x->roots[k] == c;
+            if (!seen)
+                x->roots[x->nroots++] = c;
+        }
+        if (cost && cost->of)
+            own_costs(x, cost);
+        eg_tree(x);
+        if (algo != EQF_TREE)
+            eg_dag(x);
+        if (algo == EQF_EXACT)
+            eg_exact(x, cost && cost->seconds > 0 ? cost->seconds : 10);
+        eg_recost(x);
+        if (algo != EQF_EXACT)
+            x->exact = (eqf_exact_report){0, false, 0};
+        *out = x;
+    }
+    if (t.status)
+        arena_free(a);
+    return t.status;
+}
+
+void eqf_extraction_free(eqf_extraction *x)
+{
+    if (x)
+        arena_free(x->a);
+}
+
+eqf_node eqf_chosen(const eqf_extraction *x, eqf_class c)
+{
+    return (eqf_node){x->choice[eg_find(x->g, c.i)]};
+}
+
+double eqf_tree_cost(const eqf_extraction *x, eqf_class c)
+{
+    return x->tree_cost[eg_find(x->g, c.i)];
+}
+
+double eqf_dag_cost(const eqf_extraction *x)
+{
+    return x->dag_cost;
+}
+
+eqf_exact_report eqf_extraction_report(const eqf_extraction *x)
+{
+    return x->exact;
+}
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+typedef struct printer {
+    eqf_extraction *x;
+    str out;
+    const u32 *uses; /* by class; NULL: print every occurrence */
+    const u32 *name; /* number of the let that holds the class, 0 none */
+    i64 limit;
+} printer;
+
+static void print_node(printer *p, u32 c, bool by_name)
+{
+    if (by_name && p->name && p->name[c]) {
+        str_printf(&p->out, "t%u", p->name[c]);
+        return;
+    }
+    const eg *g = p->x->g;
+    u32 n = p->x->choice[c];
+    const u32 *rec = eg_rec(g, n);
+    u32 arity = eg_node_arity(g, n, rec);
+    if (arity)
+        str_add_char(&p->out, '(');
+    eg_print_head(g->lang, &p->out, rec[N_HEAD]);
+    for (u32 i = 0; i < arity; i++) {
+        if (p->out.n > p->limit)
+            eqf_throw(p->x->ctx, EQF_E_LIMIT, NULL, NULL, "the term has more than %lld characters",
+                      (long long)p->limit);
+        str_add_char(&p->out, ' ');
+        print_node(p, eg_kid(rec, n, i), true);
+    }
+    eg_print_payload(g->lang, &p->out, rec[N_HEAD]);
+    if (arity)
+        str_add_char(&p->out, ')');
+}
+
+eqf_status eqf_extraction_text(eqf_extraction *x, eqf_class root, bool shared, size_t limit,
+                               const char **out)
+{
+    static const char none[] = "";
+    *out = none;
+    trap t;
+    TRY(x->ctx, t)
+    {
+        printer p = {.x = x, .out = str_new(x->a), .limit = limit ? (i64)limit : 1000000};
+        u32 r = eg_find(x->g, root.i);
+        eqf_extraction one = *x;
+        one.roots = &r;
+        one.nroots = 1;
+        u32 n, *order = eg_needed(&one, &n);
+        u32 *uses = NEW_N(x->a, u32, x->nclass), *name = NEW_N(x->a, u32, x->nclass), lets = 0;
+        for (u32 k = 0; k < n && shared; k++) {
+            u32 node = x->choice[order[k]];
+            const u32 *rec = eg_rec(x->g, node);
+            u32 arity = eg_node_arity(x->g, node, rec);
+            for (u32 i = 0; i < arity; i++)
+                uses[eg_kid(rec, node, i)]++;
+        }
+        p.name = name;
+        for (u32 k = 0; k < n && shared; k++) {
+            u32 c = order[k], node = x->choice[c];
+            if (uses[c] < 2 || c == r || !eg_node_arity(x->g, node, eg_rec(x->g, node)))
+                continue;
+            str_printf(&p.out, "(let t%u ", lets + 1);
+            print_node(&p, c, false);
+            str_add(&p.out, " ");
+            name[c] = ++lets;
+        }
+        print_node(&p, r, false);
+        for (u32 k = 0; k < lets; k++)
+            str_add_char(&p.out, ')');
+        *out = str_text(&p.out);
+    }
+    return t.status;
+}
