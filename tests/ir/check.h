@@ -54,7 +54,7 @@ typedef void body(fixture *f, const void *arg);
 static inline eqf_status attempt(fixture *f, body *run, const void *arg)
 {
     trap t;
-    TRY(f->ctx, t)
+    TRY (f->ctx, t)
         run(f, arg);
     return t.status;
 }
@@ -88,6 +88,54 @@ static inline void run_fine_apart(fixture *f, body *run, const void *arg)
     assert_non_null(own.a);
     run_fine(&own, run, arg);
     arena_free(own.a);
+}
+
+/* ---- memory running out --------------------------------------------------------------------- */
+
+typedef struct meter {
+    i64 left, live;
+} meter;
+
+static inline void *metered(void *user, void *p, size_t old_size, size_t size)
+{
+    meter *m = user;
+    if (size == 0) {
+        m->live -= (i64)old_size;
+        free(p);
+        return NULL;
+    }
+    if (m->left-- <= 0)
+        return NULL;
+    void *q = realloc(p, size);
+    if (q)
+        m->live += (i64)size - (i64)old_size;
+    return q;
+}
+
+/* Status of the body with an allocator that refuses after n blocks; nothing may leak. */
+static inline eqf_status with_memory(i64 n, body *run, const void *arg)
+{
+    meter m = {n, 0};
+    eqf_status status = EQF_E_NO_MEMORY;
+    fixture own = {.ctx = eqf_ctx_new(&(eqf_allocator){metered, &m})};
+    if (own.ctx && (own.a = arena_new(own.ctx, 0)))
+        status = attempt(&own, run, arg);
+    arena_free(own.a);
+    eqf_ctx_free(own.ctx);
+    assert_int_equal(m.live, 0);
+    return status;
+}
+
+/* Lets each allocation of the body fail in turn, until it succeeds; returns how many it makes. */
+static inline i64 run_without_memory(body *run, const void *arg)
+{
+    i64 n = 0;
+    eqf_status status;
+    while ((status = with_memory(n, run, arg)) != EQF_OK) {
+        assert_string_equal(eqf_status_name(status), "EQF_E_NO_MEMORY");
+        n++;
+    }
+    return n;
 }
 
 static inline const char *text_of(fixture *f, const ir_program *p)
