@@ -250,7 +250,8 @@ const char *pk_adopt_as_digest(pk_writer *w, const char *name, const char *prefi
     arena *scratch = arena_child(w->a);
     i64 n;
     char digest[33];
-    digest_hex(file_map(scratch, path, &n), n, digest);
+    const void *data = file_map(scratch, path, &n);
+    digest_hex(data, n, digest);
     arena_free(scratch);
     const char *result = arena_printf(w->a, "%s%s%s", prefix, digest, suffix);
     if (rename(path, arena_printf(w->a, "%s/%s", w->directory, result)) != 0)
