@@ -1,0 +1,1217 @@
+/* Sums: F = sum of G_i(x) * sigma_i(s), factored, grouped into blocks, and each block turned into
+ * accumulators (docs/repair, "From factors to accumulators").
+ *
+ * sigma splits into what follows the reference (exponentials, high powers of a maximum: `roll`),
+ * what waits for the end (`wait`), and a polynomial in at most four coordinates, whose
+ * accumulators are Taylor coefficients of the block at the reference. */
+#include <math.h>
+
+#include "rules/repair_impl.h"
+
+#define ONE ((rat){1, 1})
+
+typedef struct sigma {
+    poly s; /* in results only */
+    poly g; /* in the tile and invariants */
+} sigma;
+
+typedef VEC(sigma) sigmas;
+
+static bool fail(solver *s, ir_term blocking, const char *reason)
+{
+    s->blocking = blocking;
+    s->reason = reason;
+    return false;
+}
+
+/* ---- cut values: a ratio of sums under add or sub ---------------------------------------------- */
+
+typedef struct cutter {
+    solver *s;
+    VEC(ir_term) done;
+    VEC(i64) used; /* leaves of the solver that are cuts in this body */
+    u32 banned;    /* bit set of cut leaves that are not to be used */
+} cutter;
+
+ir_term with_count(solver *s, i64 k, ir_term t)
+{
+    form *f = s->f;
+    ir_node n = *ir_get(f->w, t);
+    f64 x, extent = 1;
+    for (i64 i = 0; i < f->axis.n; i++)
+        extent *= (f64)ir_extent(f->w, f->axis.at[i]);
+    if (tm_is_const(f, t, &x)) {
+        /* N times the extents of other summed atoms, or its reciprocal as f32 or f64 spell it */
+        f64 ratio = x / extent, inverse = 1 / (x * extent);
+        bool is_extent = ratio >= 1 && ratio == floor(ratio);
+        bool is_reciprocal = x > 0 && x < 1 && inverse > 0.999 &&
+                             fabs(inverse - round(inverse)) < 1e-6 * inverse;
+        if (!is_extent && !is_reciprocal)
+            return t;
+        slot_use n_use = add_accumulator(s, k, IR_SUM, f->lanes, form_of(f, f->lanes), -1);
+        if (n_use.slot < 0)
+            return t;
+        ir_term count = slot_leaf(s, n_use.slot);
+        if (is_extent)
+            return tm_2(f, IR_mul, tm_real(f, ratio), count);
+        return tm_2(f, IR_div, tm_real(f, x * extent), count);
+    }
+    if (!n.arg_count)
+        return t;
+    ir_term *args = NEW_N(s->a, ir_term, n.arg_count);
+    for (i64 i = 0; i < n.arg_count; i++)
+        args[i] = with_count(s, k, n.args[i]);
+    return tm_again(f, t, args);
+}
+
+static bool is_ratio_of_sums(solver *s, ir_term t)
+{
+    form *f = s->f;
+    if (form_dep(f, t) != DEP_S || leaf_index(s, t) >= 0)
+        return false;
+    poly p = poly_flat(f, form_of(f, t));
+    if (p.n != 1 || f->stop)
+        return false;
+    mono m = f->monos.at[p.at[0].mono];
+    for (i64 i = 0; i < m.n; i++) {
+        const factor *k = &f->factors.at[m.at[i].factor];
+        if (!(k->dep & DEP_S))
+            continue;
+        i64 leaf = k->kind == FACTOR_LEAF ? leaf_index(s, k->term) : -1;
+        if (leaf < 0 || s->leaves.at[leaf].reduction < 0 || !rat_is_int(m.at[i].q) ||
+            s->system->at[s->leaves.at[leaf].reduction].op != IR_SUM)
+            return false;
+    }
+    return true;
+}
+
+static i64 cut_leaf(solver *s, ir_term t)
+{
+    form *f = s->f;
+    for (i64 i = 0; i < s->leaves.n; i++)
+        if (s->leaves.at[i].cut.i == t.i)
+            return i;
+    const ir_node *n = ir_get(f->w, t);
+    ir_dim *dims = NEW_N(s->a, ir_dim, n->dims.n);
+    for (i64 i = 0; i < n->dims.n; i++)
+        dims[i] = (ir_dim){ir_extent(f->w, n->dims.at[i]), {&n->dims.at[i], 1}};
+    const char *name = fresh_name(s, "c", s->leaves.n);
+    i64 port = ir_add_input(f->w, (ir_port){.name = intern_cstr(f->w->names, name),
+                                            .dtype = (u8)f->real, .rank = n->dims.n, .dims = dims});
+    ir_term leaf = f->w->inputs.at[port].term;
+    form_leaf(f, leaf, DEP_S, form_sign(f, t));
+    vec_push(s->a, &s->leaves, (s_leaf){.leaf = leaf, .reduction = -1, .cut = t, .slot = -1,
+                                        .stored = -1});
+    return s->leaves.n - 1;
+}
+
+static ir_term cut_values(cutter *c, ir_term t)
+{
+    solver *s = c->s;
+    form *f = s->f;
+    i64 need = (i64)t.i + 1;
+    if (c->done.n < need) {
+        vec_reserve(s->a, &c->done, need);
+        for (; c->done.n < need; c->done.n++)
+            c->done.at[c->done.n] = (ir_term){0};
+    }
+    if (c->done.at[t.i].i)
+        return c->done.at[t.i];
+    ir_node n = *ir_get(f->w, t);
+    ir_term result = t;
+    if (n.arg_count && form_dep(f, t) & DEP_S) {
+        ir_term *args = NEW_N(s->a, ir_term, n.arg_count);
+        bool changed = false;
+        for (i64 i = 0; i < n.arg_count; i++) {
+            args[i] = n.args[i];
+            bool may_cut = (n.op == IR_add || n.op == IR_sub) &&
+                           form_dep(f, n.args[1 - i]) & DEP_X && is_ratio_of_sums(s, n.args[i]);
+            if (may_cut) {
+                i64 leaf = cut_leaf(s, n.args[i]);
+                if (!(c->banned >> leaf & 1)) {
+                    args[i] = s->leaves.at[leaf].leaf;
+                    bool is_new = true;
+                    for (i64 j = 0; j < c->used.n; j++)
+                        is_new = is_new && c->used.at[j] != leaf;
+                    if (is_new)
+                        vec_push(s->a, &c->used, leaf);
+                }
+            } else {
+                args[i] = cut_values(c, n.args[i]);
+            }
+            changed = changed || args[i].i != n.args[i].i;
+        }
+        if (changed)
+            result = ir_make(f->w, (ir_op)n.op, n.attr, args, n.arg_count);
+    }
+    c->done.at[t.i] = result;
+    return result;
+}
+
+static bool mentions(const form *f, ir_term t, ir_term leaf)
+{
+    const ir_node *n = ir_get(f->w, t);
+    if (t.i == leaf.i)
+        return true;
+    for (i64 i = 0; i < n->arg_count; i++)
+        if (mentions(f, n->args[i], leaf))
+            return true;
+    return false;
+}
+
+/* The body with cut values as leaves of their own, where nothing else in it uses their sums. */
+static ir_term cut_body(solver *s, i64 k)
+{
+    cutter c = {.s = s};
+    for (;;) {
+        c.done.n = c.used.n = 0;
+        ir_term t = cut_values(&c, s->body[k]);
+        u32 before = c.banned;
+        for (i64 i = 0; i < c.used.n; i++) {
+            ir_term cut = s->leaves.at[c.used.at[i]].cut;
+            for (i64 j = 0; j < s->leaves.n; j++)
+                if (s->leaves.at[j].reduction >= 0 && mentions(s->f, cut, s->leaves.at[j].leaf) &&
+                    mentions(s->f, t, s->leaves.at[j].leaf))
+                    c.banned |= 1u << c.used.at[i];
+        }
+        if (c.banned == before)
+            return t;
+    }
+}
+
+/* ---- collecting ------------------------------------------------------------------------------- */
+
+/* The smallest factor in which tile and results are tied. */
+static u32 tied_factor(form *f, u32 m)
+{
+    mono x = f->monos.at[m];
+    for (i64 i = 0; i < x.n; i++) {
+        const factor *k = &f->factors.at[x.at[i].factor];
+        if (k->dep != DEP_MIXED)
+            continue;
+        for (i64 j = 0; (k->kind == FACTOR_ROW || k->kind == FACTOR_SUM) && j < k->sum.n; j++) {
+            u32 inner = tied_factor(f, k->sum.at[j].mono);
+            if (inner)
+                return inner;
+        }
+        return x.at[i].factor;
+    }
+    return 0;
+}
+
+static bool is_extremum_result(const solver *s, const factor *k)
+{
+    i64 leaf = k->kind == FACTOR_LEAF ? leaf_index(s, k->term) : -1;
+    return leaf >= 0 && s->leaves.at[leaf].reduction >= 0 &&
+           s->system->at[s->leaves.at[leaf].reduction].op != IR_SUM;
+}
+
+/* Exponentials of results, and powers of a maximum that protect from overflow. */
+static u32 rolling_part(solver *s, u32 m)
+{
+    form *f = s->f;
+    mono x = f->monos.at[m];
+    power *at = NEW_N(s->a, power, x.n);
+    i64 n = 0;
+    for (i64 i = 0; i < x.n; i++) {
+        const factor *k = &f->factors.at[x.at[i].factor];
+        bool is_high = fabs(rat_value(x.at[i].q)) >= 2;
+        if (k->dep == DEP_S && (k->kind == FACTOR_EXP || (is_high && is_extremum_result(s, k))))
+            at[n++] = x.at[i];
+    }
+    return mono_of(f, at, n);
+}
+
+static u32 exponential_part(form *f, u32 m)
+{
+    mono x = f->monos.at[m];
+    power *at = NEW_N(f->a, power, x.n);
+    i64 n = 0;
+    for (i64 i = 0; i < x.n; i++)
+        if (f->factors.at[x.at[i].factor].kind == FACTOR_EXP)
+            at[n++] = x.at[i];
+    return mono_of(f, at, n);
+}
+
+static u32 inverse(form *f, u32 m)
+{
+    return mono_pow(f, m, (rat){-1, 1});
+}
+
+static bool high_degree(const form *f, poly p)
+{
+    for (i64 i = 0; i < p.n; i++) {
+        mono m = f->monos.at[p.at[i].mono];
+        for (i64 j = 0; j < m.n; j++) {
+            f64 q = fabs(rat_value(m.at[j].q));
+            if (f->factors.at[m.at[j].factor].dep & DEP_S && q > FORM_MAX_DEGREE)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void collect(solver *s, poly p, sigmas *out)
+{
+    form *f = s->f;
+    for (i64 i = 0; i < p.n; i++) {
+        u32 part = mono_part(f, p.at[i].mono, DEP_S, DEP_S);
+        poly g = poly_mono(f, mono_part(f, p.at[i].mono, DEP_S, 0), p.at[i].c);
+        i64 j = 0;
+        while (j < out->n && out->at[j].s.at[0].mono != part)
+            j++;
+        if (j < out->n)
+            out->at[j].g = poly_add(f, out->at[j].g, g);
+        else
+            vec_push(s->a, out, (sigma){poly_mono(f, part, ONE), g});
+    }
+    i64 n = 0;
+    for (i64 j = 0; j < out->n; j++)
+        if (out->at[j].g.n)
+            out->at[n++] = out->at[j];
+    out->n = n;
+}
+
+/* Terms of one G become one term. */
+static void merge_equal(solver *s, sigmas *terms)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < terms->n; i++) {
+        i64 j = 0;
+        rat c = ONE;
+        while (j < n && !poly_ratio(s->f, terms->at[i].g, terms->at[j].g, &c))
+            j++;
+        if (j < n)
+            terms->at[j].s = poly_add(s->f, terms->at[j].s, poly_scale(s->f, terms->at[i].s, c, 0));
+        else
+            terms->at[n++] = terms->at[i];
+    }
+    terms->n = n;
+}
+
+/* ---- bounding the exponentials ----------------------------------------------------------------- */
+
+/* The reduction inside the tile that holds a term's positions, or NULL. */
+static const factor *row_of(const form *f, u32 m, i64 *position)
+{
+    mono x = f->monos.at[m];
+    for (i64 i = 0; i < x.n; i++) {
+        const factor *k = &f->factors.at[x.at[i].factor];
+        if (k->kind == FACTOR_ROW && k->op == IR_SUM && rat_is(x.at[i].q, 1) && k->sum.n == 1) {
+            *position = i;
+            return k;
+        }
+    }
+    return NULL;
+}
+
+static poly tile_exponent(form *f, u32 m)
+{
+    poly u = poly_zero();
+    mono x = f->monos.at[m];
+    for (i64 i = 0; i < x.n; i++) {
+        const factor *k = &f->factors.at[x.at[i].factor];
+        if (k->kind == FACTOR_EXP && k->dep == DEP_X)
+            u = poly_add(f, u, poly_mono(f, k->mono, x.at[i].q));
+    }
+    return u;
+}
+
+static poly exponent_of_term(form *f, u32 m)
+{
+    i64 position;
+    const factor *row = row_of(f, m, &position);
+    poly u = tile_exponent(f, m);
+    return row ? poly_add(f, u, tile_exponent(f, row->sum.at[0].mono)) : u;
+}
+
+/* Over which atoms of the tile the terms are summed. */
+static ir_atoms summed_atoms(form *f, const sigmas *terms)
+{
+    ir_atoms axis = {0};
+    for (i64 i = 0; i < terms->n; i++)
+        for (i64 j = 0; j < terms->at[i].g.n; j++) {
+            i64 position;
+            const factor *row = row_of(f, terms->at[i].g.at[j].mono, &position);
+            if (row)
+                axis = ir_atoms_union(f->w, axis, row->axis);
+        }
+    return axis;
+}
+
+/* a = c * kappa * b with c > 0 and kappa a positive invariant. */
+static bool is_positive_multiple(form *f, poly a, poly b, rat *c, u32 *kappa)
+{
+    if (a.n != b.n || a.n == 0)
+        return false;
+    for (i64 i = 0; i < a.n; i++) {
+        u32 k = mono_mul(f, a.at[i].mono, inverse(f, b.at[0].mono));
+        rat r = rat_mul(f, a.at[i].c, rat_of(b.at[0].c.d, b.at[0].c.n));
+        bool is_positive = r.n > 0 && mono_dep(f, k) == 0;
+        mono x = f->monos.at[k];
+        for (i64 j = 0; j < x.n && is_positive; j++)
+            is_positive = f->factors.at[x.at[j].factor].sign == RL_POSITIVE;
+        if (is_positive && poly_eq(poly_scale(f, b, r, k), a)) {
+            *c = r;
+            *kappa = k;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What reduction j is the maximum of, when that is plain. */
+static bool maximum_of(solver *s, i64 j, poly *u)
+{
+    form *f = s->f;
+    if (s->system->at[j].op != IR_MAX)
+        return false;
+    poly p = poly_flat(f, form_of(f, s->body[j]));
+    if (p.n != 1 || !rat_is(p.at[0].c, 1) || poly_dep(f, p) != DEP_X)
+        return false;
+    mono m = f->monos.at[p.at[0].mono];
+    const factor *k = m.n == 1 && rat_is(m.at[0].q, 1) ? &f->factors.at[m.at[0].factor] : NULL;
+    *u = k && k->kind == FACTOR_ROW && k->op == IR_MAX ? k->sum : p;
+    return true;
+}
+
+/* Is w at least the result `leaf`: itself, or a maximum with it? */
+static bool is_above(const form *f, ir_term w, ir_term leaf)
+{
+    const ir_node *n = ir_get(f->w, w);
+    return w.i == leaf.i || (n->op == IR_max && (is_above(f, n->args[0], leaf) ||
+                                                 is_above(f, n->args[1], leaf)));
+}
+
+typedef struct bound {
+    u32 roll;  /* exponential at the reference */
+    i64 proof; /* the s leaf whose -inf proves that nothing contributed */
+    bool is_added;
+} bound;
+
+static u32 exponential(form *f, u32 kappa, u32 factor_w, rat c)
+{
+    u32 m = mono_mul(f, kappa, mono_of(f, &(power){factor_w, ONE}, 1));
+    return mono_of(f, &(power){factor_exp(f, m), c}, 1);
+}
+
+/* A shift that keeps u + shift at most 0: the program's own, an existing maximum, or a new one. */
+static bool bound_exponent(solver *s, i64 k, u32 own, poly u, ir_atoms axis, bound *out)
+{
+    form *f = s->f;
+    mono e = f->monos.at[own];
+    i64 fallback = -1;
+    rat c, fallback_c = ONE;
+    u32 kappa, fallback_kappa = 0;
+    for (i64 j = 0; j < k; j++) {
+        poly v;
+        if (!maximum_of(s, j, &v) || !is_positive_multiple(f, u, v, &c, &kappa))
+            continue;
+        i64 leaf = s->s_of[j];
+        if (e.n == 1) {
+            rat minus_c = {-c.n, c.d};
+            u32 w = mono_mul(f, f->factors.at[e.at[0].factor].mono, inverse(f, kappa));
+            mono x = f->monos.at[w];
+            if (rat_eq(e.at[0].q, minus_c) && x.n == 1 && rat_is(x.at[0].q, 1) &&
+                is_above(f, f->factors.at[x.at[0].factor].term, s->leaves.at[leaf].leaf)) {
+                *out = (bound){own, leaf, false};
+                return true;
+            }
+        }
+        if (fallback < 0) {
+            fallback = leaf;
+            fallback_c = (rat){-c.n, c.d};
+            fallback_kappa = kappa;
+        }
+    }
+    if (fallback < 0) {
+        ir_atoms dims = {0};
+        ir_term g = print_poly(f, u);
+        dims = ir_get(f->w, g)->dims;
+        ir_atoms there = ir_atoms_minus(f->w, axis, ir_atoms_minus(f->w, axis, dims));
+        ir_term term = there.n ? tm_reduce(f, IR_MAX, g, there) : g;
+        i64 before = s->accs.n;
+        slot_use use = add_accumulator(s, k, IR_MAX, term, form_of(f, term), -1);
+        if (use.slot < 0)
+            return false;
+        if (s->accs.n > before)
+            s->accs.at[use.slot].is_added = true;
+        for (i64 i = 0; i < s->leaves.n; i++)
+            if (s->leaves.at[i].slot == use.slot)
+                fallback = i;
+        if (fallback < 0) {
+            ir_term leaf = slot_leaf(s, use.slot);
+            fallback = s->leaves.n;
+            vec_push(s->a, &s->leaves, (s_leaf){.leaf = leaf, .reduction = -1, .slot = use.slot,
+                                                .stored = -1});
+        }
+        fallback_c = (rat){-1, 1};
+        fallback_kappa = 0;
+    }
+    u32 w = factor_leaf(f, s->leaves.at[fallback].leaf);
+    *out = (bound){exponential(f, fallback_kappa, w, fallback_c), fallback, true};
+    return true;
+}
+
+/* ---- polynomials in the results ----------------------------------------------------------------- */
+
+typedef struct shape {
+    poly base; /* waits */
+    i64 dims;
+    poly tau[4];
+    u8 (*degree)[4]; /* of each term */
+    rat *scale;      /* sigma_i = scale_i * base * tau^degree_i */
+} shape;
+
+static bool is_polynomial(const form *f, poly tau)
+{
+    for (i64 i = 0; i < tau.n; i++) {
+        mono m = f->monos.at[tau.at[i].mono];
+        if (m.n == 0)
+            return false;
+        for (i64 j = 0; j < m.n; j++)
+            if (!rat_is_int(m.at[j].q) || m.at[j].q.n < 1)
+                return false;
+    }
+    return tau.n > 0;
+}
+
+/* Is q = c * tau^n? */
+static bool power_of_tau(form *f, poly q, poly tau, u8 *n, rat *c)
+{
+    poly p = poly_mono(f, 0, ONE);
+    for (u8 i = 0; i <= FORM_MAX_DEGREE; i++) {
+        if (poly_ratio(f, q, p, c)) {
+            *n = i;
+            return true;
+        }
+        p = poly_mul(f, p, tau);
+    }
+    return false;
+}
+
+static bool one_coordinate(solver *s, const sigmas *terms, shape *out)
+{
+    form *f = s->f;
+    for (i64 b = 0; b < terms->n; b++) {
+        if (terms->at[b].s.n != 1)
+            continue;
+        u32 base = inverse(f, terms->at[b].s.at[0].mono);
+        rat unit = rat_of(terms->at[b].s.at[0].c.d, terms->at[b].s.at[0].c.n);
+        for (i64 t = 0; t < terms->n; t++) {
+            poly tau = poly_scale(f, terms->at[t].s, unit, base);
+            if (t == b || !is_polynomial(f, tau))
+                continue;
+            tau = poly_scale(f, tau, rat_of(tau.at[0].c.d, tau.at[0].c.n), 0);
+            bool fits = true;
+            for (i64 i = 0; i < terms->n && fits; i++)
+                fits = power_of_tau(f, poly_scale(f, terms->at[i].s, unit, base), tau,
+                                    &out->degree[i][0], &out->scale[i]);
+            if (fits) {
+                out->base = terms->at[b].s;
+                out->dims = 1;
+                out->tau[0] = tau;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool several_coordinates(solver *s, const sigmas *terms, shape *out)
+{
+    form *f = s->f;
+    u32 all = 0;
+    for (i64 i = 0; i < terms->n; i++) {
+        if (terms->at[i].s.n != 1)
+            return false;
+        mono m = f->monos.at[terms->at[i].s.at[0].mono];
+        for (i64 j = 0; j < m.n; j++)
+            if (mono_exponent(f, all, m.at[j].factor).n == 0)
+                all = mono_mul(f, all, mono_of(f, &(power){m.at[j].factor, ONE}, 1));
+    }
+    mono factors = f->monos.at[all];
+    power *low = NEW_N(s->a, power, factors.n);
+    i64 low_n = 0;
+    out->dims = 0;
+    for (i64 j = 0; j < factors.n; j++) {
+        u32 k = factors.at[j].factor;
+        rat least = mono_exponent(f, terms->at[0].s.at[0].mono, k);
+        for (i64 i = 1; i < terms->n; i++) {
+            rat q = mono_exponent(f, terms->at[i].s.at[0].mono, k);
+            if (rat_add(f, q, rat_of(-least.n, least.d)).n < 0)
+                least = q;
+        }
+        bool varies = false;
+        for (i64 i = 0; i < terms->n; i++) {
+            rat q = rat_add(f, mono_exponent(f, terms->at[i].s.at[0].mono, k),
+                            rat_of(-least.n, least.d));
+            if (!rat_is_int(q) || q.n > FORM_MAX_DEGREE || (q.n && out->dims == 4))
+                return false;
+            if (out->dims < 4)
+                out->degree[i][out->dims] = (u8)q.n;
+            varies = varies || q.n;
+        }
+        if (least.n)
+            low[low_n++] = (power){k, least};
+        if (varies)
+            out->tau[out->dims++] = poly_mono(f, mono_of(f, &(power){k, ONE}, 1), ONE);
+    }
+    out->base = poly_mono(f, mono_of(f, low, low_n), ONE);
+    for (i64 i = 0; i < terms->n; i++)
+        out->scale[i] = terms->at[i].s.at[0].c;
+    return true;
+}
+
+static i64 binomial(i64 n, i64 k)
+{
+    i64 r = 1;
+    for (i64 i = 0; i < k; i++)
+        r = r * (n - i) / (i + 1);
+    return r;
+}
+
+static poly poly_power(form *f, poly p, i64 n)
+{
+    poly r = poly_mono(f, 0, ONE);
+    for (i64 i = 0; i < n; i++)
+        r = poly_mul(f, r, p);
+    return r;
+}
+
+/* f_j = (1/j!) d^j/dtau^j of the block: sum of C(n, j) tau^(n-j) G. */
+static poly taylor(form *f, const sigmas *terms, const shape *sh, const u8 *j, u32 roll)
+{
+    poly sum = poly_zero();
+    for (i64 i = 0; i < terms->n; i++) {
+        poly t = poly_scale(f, terms->at[i].g, sh->scale[i], roll);
+        i64 c = 1;
+        for (i64 d = 0; d < sh->dims; d++) {
+            i64 n = sh->degree[i][d];
+            c = n < j[d] ? 0 : c * binomial(n, j[d]);
+            if (c)
+                t = poly_mul(f, t, poly_power(f, sh->tau[d], n - j[d]));
+        }
+        sum = poly_add(f, sum, poly_scale(f, t, (rat){c, 1}, 0));
+    }
+    return sum;
+}
+
+/* ---- contributions in the author's form --------------------------------------------------------- */
+
+typedef struct author {
+    solver *s;
+    u32 own_roll; /* of the block, as the program has it */
+} author;
+
+/* The exponents of `b` that every term of t has. */
+static u32 shared_with(form *f, ir_term t, u32 b)
+{
+    if (!dtype_is_float((dtype)ir_get(f->w, t)->dtype))
+        return 0;
+    u32 common = poly_common(f, poly_flat(f, form_of(f, t)));
+    mono x = f->monos.at[b];
+    power *at = NEW_N(f->a, power, x.n);
+    i64 n = 0;
+    for (i64 i = 0; i < x.n; i++) {
+        rat q = mono_exponent(f, common, x.at[i].factor);
+        if (q.n == 0 || (q.n > 0) != (x.at[i].q.n > 0))
+            continue;
+        bool is_more = fabs(rat_value(q)) > fabs(rat_value(x.at[i].q));
+        at[n++] = (power){x.at[i].factor, is_more ? x.at[i].q : q};
+    }
+    return mono_of(f, at, n);
+}
+
+static u32 without(form *f, u32 b, u32 part)
+{
+    return mono_mul(f, b, inverse(f, part));
+}
+
+/* A term equal to t / b with the shape of t, or none. */
+static ir_term strip(form *f, ir_term t, u32 b)
+{
+    if (b == 0)
+        return t;
+    ir_node n = *ir_get(f->w, t);
+    if (form_dep(f, t) == DEP_S) {
+        poly p = poly_flat(f, form_of(f, t));
+        if (p.n != 1)
+            return (ir_term){0};
+        return print_mono(f, p.at[0].c, without(f, p.at[0].mono, b));
+    }
+    ir_term args[3];
+    u32 part[2];
+    switch (n.op) {
+    case IR_mul: case IR_matmul: case IR_div: {
+        part[0] = shared_with(f, n.args[0], b);
+        u32 rest = without(f, b, part[0]);
+        part[1] = n.op == IR_div ? inverse(f, shared_with(f, n.args[1], inverse(f, rest)))
+                                 : shared_with(f, n.args[1], rest);
+        if (without(f, rest, part[1]) != 0)
+            return (ir_term){0};
+        args[0] = strip(f, n.args[0], part[0]);
+        args[1] = strip(f, n.args[1], n.op == IR_div ? inverse(f, part[1]) : part[1]);
+        return args[0].i && args[1].i ? tm_again(f, t, args) : (ir_term){0};
+    }
+    case IR_square: case IR_sqrt: case IR_rsqrt: case IR_recip: {
+        rat q = n.op == IR_square ? (rat){1, 2} : n.op == IR_sqrt ? (rat){2, 1}
+                : n.op == IR_rsqrt ? (rat){-2, 1} : (rat){-1, 1};
+        args[0] = strip(f, n.args[0], mono_pow(f, b, q));
+        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
+    }
+    case IR_pow: {
+        f64 q;
+        if (!tm_is_const(f, n.args[1], &q) || q != floor(q) || q == 0 || fabs(q) > 16)
+            return (ir_term){0};
+        args[0] = strip(f, n.args[0], mono_pow(f, b, rat_of(1, (i64)q)));
+        args[1] = n.args[1];
+        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
+    }
+    case IR_add: case IR_sub:
+        args[0] = strip(f, n.args[0], b);
+        args[1] = strip(f, n.args[1], b);
+        return args[0].i && args[1].i ? tm_again(f, t, args) : (ir_term){0};
+    case IR_where:
+        args[0] = n.args[0];
+        args[1] = strip(f, n.args[1], b);
+        args[2] = strip(f, n.args[2], b);
+        return args[1].i && args[2].i ? tm_again(f, t, args) : (ir_term){0};
+    case IR_neg: case IR_cast: case IR_expand: case IR_reduce:
+        if (n.op == IR_reduce && n.attr.reducer != IR_SUM)
+            return (ir_term){0};
+        args[0] = strip(f, n.args[0], b);
+        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
+    case IR_const:
+        return n.attr.f == 0 ? t : (ir_term){0};
+    default:
+        return (ir_term){0};
+    }
+}
+
+static bool has_exponentials(author *x, ir_term t)
+{
+    if (!dtype_is_float((dtype)ir_get(x->s->f->w, t)->dtype))
+        return false;
+    poly p = poly_flat(x->s->f, form_of(x->s->f, t));
+    for (i64 i = 0; i < p.n; i++)
+        if (rolling_part(x->s, p.at[i].mono))
+            return true;
+    return false;
+}
+
+/* The terms of t that belong to the block; none when t's shape does not separate them. */
+static ir_term project(author *x, ir_term t)
+{
+    form *f = x->s->f;
+    poly p = poly_flat(f, form_of(f, t));
+    i64 mine = 0;
+    for (i64 i = 0; i < p.n; i++)
+        mine += rolling_part(x->s, p.at[i].mono) == x->own_roll;
+    if (mine == p.n)
+        return t;
+    if (mine == 0)
+        return tm_real(f, 0);
+    ir_node n = *ir_get(f->w, t);
+    ir_term args[2] = {{0}, {0}};
+    for (i64 i = 0; i < n.arg_count && i < 2; i++)
+        args[i] = n.args[i];
+    switch (n.op) {
+    case IR_add: case IR_sub:
+        args[0] = project(x, n.args[0]);
+        args[1] = project(x, n.args[1]);
+        break;
+    case IR_mul: case IR_matmul: case IR_div: {
+        bool first = has_exponentials(x, n.args[0]), second = has_exponentials(x, n.args[1]);
+        if (first == second || (second && n.op == IR_div))
+            return (ir_term){0};
+        i64 i = first ? 0 : 1;
+        args[i] = project(x, n.args[i]);
+        break;
+    }
+    case IR_neg: case IR_cast: case IR_expand: case IR_reduce:
+        if (n.op == IR_reduce && n.attr.reducer != IR_SUM)
+            return (ir_term){0};
+        args[0] = project(x, n.args[0]);
+        break;
+    default:
+        return (ir_term){0};
+    }
+    if (!args[0].i || (n.arg_count > 1 && !args[1].i))
+        return (ir_term){0};
+    return tm_again(f, t, args);
+}
+
+/* d t / d v, exponentials taken as constants; none outside the operators that it knows. */
+static ir_term derive(form *f, ir_term t, ir_term v)
+{
+    if (t.i == v.i)
+        return tm_real(f, 1);
+    if (!mentions(f, t, v) || ir_get(f->w, t)->op == IR_exp)
+        return tm_real(f, 0);
+    ir_node n = *ir_get(f->w, t);
+    ir_term a = n.args[0], b = n.arg_count > 1 ? n.args[1] : (ir_term){0};
+    if (n.op == IR_log || n.op == IR_max || n.op == IR_min || n.op == IR_abs)
+        return (ir_term){0};
+    ir_term da = n.op == IR_where ? tm_real(f, 0) : derive(f, a, v);
+    ir_term db = n.arg_count > 1 ? derive(f, b, v) : (ir_term){0};
+    if (!da.i || (n.arg_count > 1 && !db.i))
+        return (ir_term){0};
+    f64 q;
+    switch (n.op) {
+    case IR_add: case IR_sub:
+        return tm_2(f, (ir_op)n.op, da, db);
+    case IR_neg: case IR_cast: case IR_expand:
+        return tm_again(f, t, &da);
+    case IR_reduce:
+        return n.attr.reducer == IR_SUM ? tm_again(f, t, &da) : (ir_term){0};
+    case IR_mul:
+        return tm_2(f, IR_add, tm_2(f, IR_mul, da, b), tm_2(f, IR_mul, a, db));
+    case IR_matmul: {
+        ir_term left = tm_again(f, t, (ir_term[]){da, b});
+        ir_term right = tm_again(f, t, (ir_term[]){a, db});
+        return left.i && right.i ? tm_2(f, IR_add, left, right) : (ir_term){0};
+    }
+    case IR_div:
+        return mentions(f, b, v) ? (ir_term){0} : tm_2(f, IR_div, da, b);
+    case IR_square:
+        return tm_2(f, IR_mul, tm_2(f, IR_mul, tm_real(f, 2), a), da);
+    case IR_pow: {
+        if (!tm_is_const(f, b, &q))
+            return (ir_term){0};
+        ir_term p = q == 2 ? a : q == 3 ? tm_1(f, IR_square, a)
+                                        : ir_2(f->w, IR_pow, a, tm_real(f, q - 1));
+        return tm_2(f, IR_mul, tm_2(f, IR_mul, tm_real(f, q), p), da);
+    }
+    case IR_where: {
+        ir_term d2 = derive(f, n.args[2], v);
+        return d2.i ? tm_where(f, n.args[0], db, d2) : d2;
+    }
+    default:
+        return (ir_term){0};
+    }
+}
+
+static ir_term swap_leaf(void *user, ir_term leaf, bool under)
+{
+    (void)under;
+    const ir_term *pair = user;
+    return leaf.i == pair[0].i ? pair[1] : leaf;
+}
+
+/* The author's shift replaced by another leaf, when both are bare. */
+static ir_term reshift(form *f, ir_term t, u32 own, u32 roll)
+{
+    mono a = f->monos.at[own], b = f->monos.at[roll];
+    if (a.n != 1 || b.n != 1 || f->factors.at[a.at[0].factor].kind != FACTOR_EXP ||
+        f->factors.at[b.at[0].factor].kind != FACTOR_EXP)
+        return (ir_term){0};
+    mono x = f->monos.at[f->factors.at[a.at[0].factor].mono];
+    mono y = f->monos.at[f->factors.at[b.at[0].factor].mono];
+    if (x.n != 1 || y.n != 1)
+        return (ir_term){0};
+    ir_term pair[2] = {f->factors.at[x.at[0].factor].term, f->factors.at[y.at[0].factor].term};
+    substitution sub = {.f = f, .leaf = swap_leaf, .user = pair};
+    return substitute(&sub, t, false);
+}
+
+/* ---- contributions from the normal form --------------------------------------------------------- */
+
+/* All terms under one row sum, one exponential in front. */
+static ir_term print_contribution(form *f, poly target, u32 roll, poly u)
+{
+    ir_atoms axis = {0};
+    poly inner = poly_zero(), shift = u;
+    mono r = f->monos.at[roll];
+    u32 roll_exp = exponential_part(f, roll);
+    for (i64 i = 0; i < r.n; i++)
+        if (f->factors.at[r.at[i].factor].kind == FACTOR_EXP)
+            shift = poly_add(f, shift, poly_mono(f, f->factors.at[r.at[i].factor].mono, r.at[i].q));
+    for (i64 i = 0; i < target.n; i++) {
+        i64 position;
+        const factor *row = row_of(f, target.at[i].mono, &position);
+        if (row)
+            axis = ir_atoms_union(f->w, axis, row->axis);
+    }
+    if (axis.n == 0)
+        return print_poly(f, target);
+    u32 take_u = 0;
+    for (i64 i = 0; i < u.n; i++)
+        take_u = mono_mul(f, take_u, mono_of(f, &(power){factor_exp(f, u.at[i].mono), u.at[i].c}, 1));
+    for (i64 i = 0; i < target.n; i++) {
+        i64 position;
+        u32 m = target.at[i].mono;
+        const factor *row = row_of(f, m, &position);
+        if (row) {
+            power p = f->monos.at[m].at[position];
+            m = without(f, m, mono_of(f, &p, 1));
+            m = mono_mul(f, m, row->sum.at[0].mono);
+            inner = poly_add(f, inner, poly_scale(f, poly_mono(f, m, target.at[i].c),
+                                                  row->sum.at[0].c, 0));
+        } else {
+            /* a count of positions: 1 at each */
+            u32 one = mono_of(f, &(power){f->lanes_factor, ONE}, 1);
+            if (!rat_is(mono_exponent(f, m, f->lanes_factor), 1))
+                return (ir_term){0};
+            inner = poly_add(f, inner, poly_mono(f, without(f, m, one), target.at[i].c));
+        }
+    }
+    inner = poly_scale(f, inner, ONE, inverse(f, mono_mul(f, roll_exp, take_u)));
+    ir_term x = print_poly(f, inner);
+    if (shift.n)
+        x = tm_2(f, IR_mul, tm_1(f, IR_exp, print_poly(f, shift)), x);
+    return tm_reduce(f, IR_SUM, x, axis);
+}
+
+/* ---- one block ---------------------------------------------------------------------------------- */
+
+typedef struct draft {
+    i64 k;
+    sigmas terms; /* sigma without the rolling part that the program has */
+    u32 own_roll, roll;
+    i64 proof;
+    poly u;
+    bool is_only;
+} draft;
+
+/* The body without what waits, its own shift in front or the block's. */
+static ir_term author_block(solver *s, const draft *d, const shape *sh)
+{
+    form *f = s->f;
+    author x = {s, d->own_roll};
+    ir_term t = d->is_only ? s->cut_body[d->k] : project(&x, s->cut_body[d->k]);
+    if (!t.i || sh->base.n != 1)
+        return (ir_term){0};
+    u32 base = sh->base.at[0].mono;
+    if (!exponential_part(f, d->roll))
+        return strip(f, t, base);
+    /* base holds own_roll / roll already */
+    t = strip(f, t, mono_mul(f, base, mono_mul(f, d->roll, inverse(f, d->own_roll))));
+    return t.i && d->own_roll != d->roll ? reshift(f, t, d->own_roll, d->roll) : t;
+}
+
+static ir_term try_author(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
+{
+    form *f = s->f;
+    ir_term t = author_block(s, d, sh);
+    if (!t.i)
+        return t;
+    i64 factorial = 1;
+    for (i64 c = 0; c < sh->dims; c++) {
+        if (j[c] == 0)
+            continue;
+        pterm first = sh->tau[c].at[0];
+        mono m = f->monos.at[first.mono];
+        if (m.n != 1 || !rat_is(m.at[0].q, 1))
+            return (ir_term){0};
+        ir_term v = f->factors.at[m.at[0].factor].term;
+        for (i64 n = 1; n <= j[c]; n++) {
+            t = derive(f, t, v);
+            if (!t.i)
+                return t;
+            t = tm_2(f, IR_mul, tm_real(f, 1 / rat_value(first.c)), t);
+            factorial *= n;
+        }
+    }
+    t = tm_2(f, IR_mul, tm_real(f, 1 / (f64)factorial), t);
+    return poly_eq(poly_flat(f, form_of(f, t)), target) ? t : (ir_term){0};
+}
+
+static ir_term contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
+{
+    u32 count = mono_of(s->f, &(power){s->f->lanes_factor, ONE}, 1);
+    if (target.n == 1 && target.at[0].mono == count)
+        return print_poly(s->f, target);
+    ir_term t = try_author(s, d, sh, j, target);
+    if (t.i)
+        return t;
+    t = print_contribution(s->f, target, d->roll, d->u);
+    if (t.i && poly_eq(poly_flat(s->f, form_of(s->f, t)), target))
+        return t;
+    t = print_poly(s->f, target);
+    return poly_eq(poly_flat(s->f, form_of(s->f, t)), target) ? t : (ir_term){0};
+}
+
+static bool is_needed(const sigmas *terms, const shape *sh, const u8 *j)
+{
+    for (i64 i = 0; i < terms->n; i++) {
+        bool below = true;
+        for (i64 d = 0; d < sh->dims; d++)
+            below = below && j[d] <= sh->degree[i][d];
+        if (below)
+            return true;
+    }
+    return false;
+}
+
+static bool add_block(solver *s, const draft *d, const shape *sh)
+{
+    form *f = s->f;
+    term_block b = {.reduction = d->k, .roll = d->roll, .proof = d->proof, .wait = sh->base,
+                    .coordinate_count = sh->dims};
+    for (i64 c = 0; c < sh->dims; c++)
+        b.coordinates[c].tau = sh->tau[c];
+    b.index = arena_alloc_n(s->a, 64, (i64)sizeof *b.index);
+    b.use = NEW_N(s->a, slot_use, 64);
+    b.targets = NEW_N(s->a, poly, 64);
+    u8 top[4] = {0};
+    i64 total = 0;
+    for (i64 i = 0; i < d->terms.n; i++) {
+        i64 degree = 0;
+        for (i64 c = 0; c < sh->dims; c++) {
+            top[c] = MAX(top[c], sh->degree[i][c]);
+            degree += sh->degree[i][c];
+        }
+        total = MAX(total, degree);
+    }
+    s->how[d->k].degree = MAX(s->how[d->k].degree, total);
+    i64 block_index = s->blocks.n;
+    for (i64 degree = 0; degree <= total; degree++) {
+        u8 j[4];
+        for (i64 code = 0; code < 7 * 7 * 7 * 7; code++) {
+            i64 c = code, sum = 0;
+            bool fits = true;
+            for (int i = 0; i < 4; i++, c /= 7) {
+                j[i] = (u8)(c % 7);
+                fits = fits && j[i] <= top[i];
+                sum += j[i];
+            }
+            if (!fits || sum != degree || !is_needed(&d->terms, sh, j) || b.count == 64)
+                continue;
+            poly target = poly_flat(f, taylor(f, &d->terms, sh, j, d->roll));
+            if (f->stop)
+                return fail(s, s->body[d->k], f->stop);
+            memcpy(b.index[b.count], j, sizeof j);
+            b.targets[b.count] = target;
+            slot_use use = {-1, {0, 1}};
+            if (target.n) {
+                ir_term t = contribution(s, d, sh, j, target);
+                if (!t.i)
+                    return fail(s, s->body[d->k], "has a contribution that cannot be written down");
+                use = add_accumulator(s, d->k, IR_SUM, t, target,
+                                      sh->dims || d->roll ? block_index : -1);
+                if (use.slot < 0)
+                    return fail(s, s->body[d->k], "needs more than 16 accumulators");
+            }
+            b.use[b.count++] = use;
+        }
+    }
+    vec_push(s->a, &s->blocks, b);
+    return true;
+}
+
+static shape new_shape(solver *s, i64 n)
+{
+    return (shape){.degree = arena_alloc_n(s->a, n, 4), .scale = NEW_N(s->a, rat, n)};
+}
+
+static void split_terms(solver *s, const draft *d, i64 i, draft *one, shape *sh)
+{
+    *one = *d;
+    one->terms = (sigmas){0};
+    vec_push(s->a, &one->terms, d->terms.at[i]);
+    one->is_only = d->is_only && d->terms.n == 1;
+    *sh = new_shape(s, 1);
+    sh->base = d->terms.at[i].s;
+    sh->scale[0] = ONE;
+}
+
+/* One accumulator a term, results applied at the end. */
+static bool add_split(solver *s, const draft *d)
+{
+    for (i64 i = 0; i < d->terms.n; i++) {
+        draft one;
+        shape sh;
+        split_terms(s, d, i, &one, &sh);
+        if (!add_block(s, &one, &sh))
+            return false;
+    }
+    return true;
+}
+
+static bool add_polynomial(solver *s, draft *d)
+{
+    sigmas unmerged = {0};
+    for (i64 i = 0; i < d->terms.n; i++)
+        vec_push(s->a, &unmerged, d->terms.at[i]);
+    merge_equal(s, &d->terms);
+    rl_how *how = &s->how[d->k];
+    if (d->terms.n == 1)
+        return add_split(s, d);
+    shape sh = new_shape(s, unmerged.n);
+    if (one_coordinate(s, &d->terms, &sh))
+        return add_block(s, d, &sh);
+    d->terms = unmerged;
+    sh = new_shape(s, unmerged.n);
+    if (several_coordinates(s, &unmerged, &sh))
+        return add_block(s, d, &sh);
+    how->cancels = true;
+    merge_equal(s, &d->terms);
+    return add_split(s, d);
+}
+
+/* The exponent of the tile in each term of the block, when it is the same in all. */
+static bool common_exponent(solver *s, const sigmas *terms, poly *u)
+{
+    bool is_first = true;
+    for (i64 i = 0; i < terms->n; i++)
+        for (i64 j = 0; j < terms->at[i].g.n; j++) {
+            poly v = exponent_of_term(s->f, terms->at[i].g.at[j].mono);
+            if (is_first)
+                *u = v;
+            else if (!poly_eq(*u, v))
+                return false;
+            is_first = false;
+        }
+    return true;
+}
+
+static void divide_sigma(form *f, sigmas *terms, u32 by)
+{
+    for (i64 i = 0; i < terms->n; i++)
+        terms->at[i].s = poly_scale(f, terms->at[i].s, ONE, inverse(f, by));
+}
+
+static bool solve_block(solver *s, draft *d)
+{
+    form *f = s->f;
+    rl_how *how = &s->how[d->k];
+    u32 own_exp = exponential_part(f, d->own_roll);
+    d->roll = d->own_roll;
+    d->proof = -1;
+    if (own_exp && !common_exponent(s, &d->terms, &d->u)) {
+        how->overflows = true;
+        d->roll = 0;
+        return add_split(s, d);
+    }
+    if (own_exp && d->u.n == 0) {
+        /* nothing of the tile is exponential: these factors can wait */
+        d->roll = without(f, d->own_roll, own_exp);
+    } else if (own_exp) {
+        bound b;
+        if (!bound_exponent(s, d->k, own_exp, d->u, summed_atoms(f, &d->terms), &b))
+            return fail(s, s->body[d->k], "needs more than 16 accumulators");
+        how->adds_max = how->adds_max || s->leaves.at[b.proof].slot >= 0;
+        d->proof = b.proof;
+        d->roll = mono_mul(f, without(f, d->own_roll, own_exp), b.roll);
+    }
+    /* sigma comes whole; what rolls leaves it */
+    divide_sigma(f, &d->terms, d->roll);
+    return add_polynomial(s, d);
+}
+
+/* ---- the sum ------------------------------------------------------------------------------------ */
+
+static ir_term print_readout(solver *s, i64 first_block)
+{
+    form *f = s->f;
+    ir_term sum = {0};
+    for (i64 i = first_block; i < s->blocks.n; i++) {
+        const term_block *b = &s->blocks.at[i];
+        if (b->use[0].slot < 0)
+            continue;
+        ir_term a = slot_leaf(s, b->use[0].slot);
+        rat c = b->use[0].c;
+        poly wait = poly_scale(f, b->wait, c, 0);
+        ir_term t;
+        if (wait.n == 1) {
+            u32 m = mono_mul(f, wait.at[0].mono, mono_of(f, &(power){factor_leaf(f, a), ONE}, 1));
+            t = print_mono(f, wait.at[0].c, m);
+        } else {
+            t = tm_2(f, IR_mul, a, print_poly(f, wait));
+        }
+        sum = sum.i ? tm_2(f, IR_add, sum, t) : t;
+    }
+    return sum.i ? sum : tm_real(f, 0);
+}
+
+static void classify(solver *s, i64 k, i64 first_block)
+{
+    form *f = s->f;
+    rl_how *how = &s->how[k];
+    how->form = RL_SPLIT;
+    how->blocks = s->blocks.n - first_block;
+    how->fp = how->cancels || how->overflows ? RL_APPROXIMATE : RL_REASSOCIATED;
+    for (i64 i = first_block; i < s->blocks.n; i++) {
+        const term_block *b = &s->blocks.at[i];
+        if (b->roll)
+            how->form = RL_ROLLING;
+        for (i64 c = 0; c < b->coordinate_count; c++) {
+            bool is_cut = false;
+            mono m = f->monos.at[b->coordinates[c].tau.at[0].mono];
+            for (i64 j = 0; j < s->leaves.n; j++)
+                is_cut = is_cut || (s->leaves.at[j].cut.i &&
+                                    f->factors.at[m.at[0].factor].term.i == s->leaves.at[j].leaf.i);
+            if (how->form != RL_ROLLING)
+                how->form = is_cut ? RL_CENTRED : RL_ROLLING;
+        }
+        if (b->roll == 0 && b->wait.n == 1) {
+            mono m = f->monos.at[b->wait.at[0].mono];
+            for (i64 j = 0; j < m.n; j++)
+                if (f->factors.at[m.at[j].factor].kind == FACTOR_LEAF && b->coordinate_count == 0 &&
+                    fabs(rat_value(m.at[j].q)) >= 2)
+                    how->fp = RL_APPROXIMATE; /* the range of a high power */
+        }
+    }
+}
+
+static bool plain_sum(solver *s, i64 k, poly p)
+{
+    slot_use use = add_accumulator(s, k, IR_SUM, s->body[k], p, -1);
+    if (use.slot < 0)
+        return fail(s, s->body[k], "needs more than 16 accumulators");
+    s->readout[k] = tm_2(s->f, IR_mul, tm_real(s->f, rat_value(use.c)), slot_leaf(s, use.slot));
+    s->how[k] = (rl_how){.form = RL_PLAIN, .blocks = 1, .fp = RL_REASSOCIATED};
+    return true;
+}
+
+bool solve_sum(solver *s, i64 k)
+{
+    form *f = s->f;
+    bool is_split = s->want == RL_WANT_SPLIT;
+    s->cut_body[k] = is_split ? s->body[k] : cut_body(s, k);
+    poly p = poly_flat(f, form_of(f, s->cut_body[k]));
+    if (f->stop)
+        return fail(s, s->body[k], f->stop);
+    for (i64 i = 0; i < p.n; i++) {
+        u32 tied = tied_factor(f, p.at[i].mono);
+        if (tied)
+            return fail(s, f->factors.at[tied].term,
+                        "mixes the tile with results of earlier reductions");
+    }
+    if (high_degree(f, p))
+        return fail(s, s->body[k], "has a degree over 6 in an earlier result");
+    if (!(poly_dep(f, p) & DEP_S))
+        return plain_sum(s, k, p);
+    sigmas all = {0};
+    collect(s, p, &all);
+    i64 first_block = s->blocks.n;
+    if (is_split) {
+        merge_equal(s, &all);
+        draft d = {.k = k, .terms = all, .proof = -1, .is_only = true};
+        s->how[k].cancels = all.n > 1;
+        for (i64 i = 0; i < all.n; i++)
+            for (i64 j = 0; j < all.at[i].s.n; j++)
+                s->how[k].overflows |= exponential_part(f, all.at[i].s.at[j].mono) != 0;
+        if (!add_split(s, &d))
+            return false;
+    }
+    for (i64 i = 0; i < all.n && !is_split; i++) {
+        u32 roll = rolling_part(s, all.at[i].s.at[0].mono);
+        bool seen = false;
+        for (i64 j = 0; j < i; j++)
+            seen = seen || rolling_part(s, all.at[j].s.at[0].mono) == roll;
+        if (seen)
+            continue;
+        draft d = {.k = k, .own_roll = roll};
+        for (i64 j = i; j < all.n; j++)
+            if (rolling_part(s, all.at[j].s.at[0].mono) == roll)
+                vec_push(s->a, &d.terms, all.at[j]);
+        d.is_only = d.terms.n == all.n;
+        if (!solve_block(s, &d))
+            return false;
+    }
+    s->readout[k] = print_readout(s, first_block);
+    classify(s, k, first_block);
+    return !f->stop || fail(s, s->body[k], f->stop);
+}
