@@ -64,14 +64,28 @@ __attribute__((target("avx2"))) static void multiply_avx2(i64 k, const f64 *a, c
 }
 #endif
 
-/* Panels of `width` lanes: out[panel][k][lane]; lanes past the end are 0. */
+/* Panels of `width` lanes: out[panel][k][lane]; lanes past the end are 0. Walks along whichever of
+ * lanes and k is closer together in memory. */
 static void pack(f64 *out, const f64 *from, const i64 *lane, i64 lanes, i64 width, const i64 *k,
                  i64 count)
 {
-    for (i64 first = 0; first < lanes; first += width)
-        for (i64 p = 0; p < count; p++)
-            for (i64 r = 0; r < width; r++, out++)
-                *out = first + r < lanes ? from[lane[first + r] + k[p]] : 0;
+    bool lanes_inside = lanes > 1 && count > 1 && lane[1] - lane[0] < k[1] - k[0];
+    i64 panels = (lanes + width - 1) / width, outer = lanes_inside ? count : 1;
+    for (i64 q = 0; q < outer; q++) {
+        i64 p0 = lanes_inside ? q : 0, p1 = lanes_inside ? q + 1 : count;
+        for (i64 panel = 0; panel < panels; panel++) {
+            i64 filled = MIN(width, lanes - panel * width);
+            const i64 *at = lane + panel * width;
+            for (i64 p = p0; p < p1; p++) {
+                f64 *to = out + (panel * count + p) * width;
+                const f64 *source = from + k[p];
+                for (i64 r = 0; r < filled; r++)
+                    to[r] = source[at[r]];
+                for (i64 r = filled; r < width; r++)
+                    to[r] = 0;
+            }
+        }
+    }
 }
 
 static void block(product *w, i64 piece, f64 *space)
