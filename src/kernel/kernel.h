@@ -77,6 +77,14 @@ enum { KN_RANK = 3, KN_INDICES = 8 };
  * broadcast a row. ROWDOT: vectors along k, contiguous in both. PLAIN: element by element. */
 typedef enum kn_dot { KN_DOT_PLAIN, KN_DOT_FMA, KN_DOT_ROWDOT } kn_dot;
 
+/* Where a tile lies in memory. */
+typedef struct kn_place {
+    i32 buffer;
+    kn_affine at;
+    i64 rank, shape[KN_RANK], stride[KN_RANK];
+    kn_live live[KN_RANK];
+} kn_place;
+
 typedef struct kn_ins kn_ins;
 typedef VEC(kn_ins *) kn_body;
 
@@ -85,6 +93,7 @@ struct kn_ins {
     u8 dtype; /* of the result */
     u8 rank;  /* of the result; of the stored value for `store`, `put` */
     u8 sub;   /* ew: ir_op; state, combine, reduce, put: ir_reducer; dot: kn_dot */
+    i64 number; /* scratch of printers: position in the text */
     i64 shape[KN_RANK];
     kn_value out;         /* none where there is no result */
     const kn_value *args; /* see kops.def */
@@ -97,8 +106,10 @@ struct kn_ins {
     kn_affine at;
     i64 stride[KN_RANK];
     kn_live live[KN_RANK];
+    const kn_place *places; /* sort: keys, positions, work */
     i64 index_stride[KN_INDICES], index_extent[KN_INDICES]; /* gather, put: of each index operand */
-    i64 axis; /* reduce, bcast, get, prefetch: see kops.def */
+    i64 axis; /* reduce, bcast: the dim; get, carry: which; dot: prefetch distance in elements of
+                 the second operand (0: none); sort: 1 descending */
     u8 perm[KN_RANK];
     /* loops */
     kn_var var;
@@ -114,7 +125,8 @@ typedef struct kn_kernel {
     VEC(kn_buffer) buffers; /* arguments first (in the order of the launch), then private arrays */
     VEC(i64) grid;          /* extents; part number = row-major index; variable i + 1 is grid i */
     kn_body body;
-    u32 value_count, var_count; /* highest number in use */
+    VEC(kn_ins *) defs; /* by value number; [0] unused */
+    u32 var_count;      /* highest number in use */
 } kn_kernel;
 
 typedef VEC(kn_kernel *) kn_kernels;
@@ -129,14 +141,6 @@ typedef struct kn_maker {
     kn_ins *open[16]; /* loops around the place of insertion */
     i64 depth;
 } kn_maker;
-
-/* Where a tile lies in memory. */
-typedef struct kn_place {
-    i32 buffer;
-    kn_affine at;
-    i64 rank, shape[KN_RANK], stride[KN_RANK];
-    kn_live live[KN_RANK];
-} kn_place;
 
 kn_maker kn_maker_new(arena *a, const char *origin);
 i32 kn_add_buffer(kn_maker *m, kn_access access, dtype type, i64 count);
@@ -153,7 +157,7 @@ kn_value kn_gather(kn_maker *m, const kn_place *from, const kn_value *index, con
 void kn_store(kn_maker *m, const kn_place *to, kn_value x);
 void kn_put(kn_maker *m, const kn_place *to, ir_reducer r, kn_value x, const kn_value *index,
             const i64 *stride, const i64 *extent, i64 n);
-void kn_prefetch(kn_maker *m, const kn_place *from, i64 distance);
+/* keys and to: lines of rank 1; work: twice as many i64 as keys, contiguous. */
 void kn_sort(kn_maker *m, const kn_place *keys, const kn_place *to, const kn_place *work,
              bool descending);
 kn_value kn_const_f(kn_maker *m, dtype t, f64 x, i64 rank, const i64 *shape);
@@ -165,7 +169,7 @@ kn_value kn_ew(kn_maker *m, ir_op op, const kn_value *args, i64 n);
 kn_value kn_state(kn_maker *m, ir_reducer r, dtype t, i64 rank, const i64 *shape);
 kn_value kn_combine(kn_maker *m, ir_reducer r, kn_value state, kn_value x);
 kn_value kn_reduce(kn_maker *m, ir_reducer r, kn_value x, i64 axis);
-kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value b);
+kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value b, i64 prefetch);
 kn_value kn_bcast(kn_maker *m, kn_value x, i64 axis, i64 extent); /* a new dim before `axis` */
 kn_value kn_trans(kn_maker *m, kn_value x, const u8 *perm);
 /* Opens a loop; *var and carried[0..n) are its variable and carried values inside. */
@@ -175,7 +179,7 @@ void kn_loop(kn_maker *m, kn_affine from, i64 count, i64 step, i64 end, const kn
 void kn_end(kn_maker *m, const kn_value *yield, kn_value *results);
 const kn_ins *kn_def(const kn_kernel *k, kn_value v);
 i64 kn_parts(const kn_kernel *k);
-/* Numbers values and variables in order of the text and sets the name. */
+/* Sets the name. */
 kn_kernel *kn_finish(kn_maker *m);
 
 /* ---- text (text.c), verifier (verify.c), interpreter (run.c) -------------------------------- */

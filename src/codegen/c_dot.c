@@ -1,0 +1,250 @@
+/* `dot` in C: register tiles of named vectors.
+ *
+ * Accumulators are named variables, one per (row, vector) or (row, column), the tile fully
+ * unrolled, one loop over k around it: arrays here make both compilers spill. A vector used by
+ * several rows is pinned in a register by an empty asm, or gcc folds the load into every use. Half
+ * operands are widened after the load; accumulation is in the dtype of the accumulator. */
+#include "codegen/c_parts.h"
+
+/* Rows of an accumulator: elements of a row are contiguous. */
+typedef struct rows {
+    char *base; /* NULL: all zero */
+    i64 stride;
+} rows;
+
+/* Where operand `v` of a dot lies: pointer name, strides, dtype. */
+typedef struct operand {
+    char *base;
+    i64 stride[2];
+    u8 dtype;
+} operand;
+
+static operand find_operand(c_printer *p, kn_value v)
+{
+    const kn_ins *d = kn_def(p->k, v);
+    const c_value *c = &p->values[v.i];
+    operand o = {.dtype = d->dtype};
+    if (c->home == C_PLACE) {
+        o.base = arena_printf(p->a, "b%d + (%s)", d->buffer, c_affine(p, d->at));
+        o.stride[0] = d->stride[0];
+        o.stride[1] = d->stride[1];
+    } else {
+        o.base = arena_printf(p->a, "t%u", c->storage);
+        o.stride[0] = d->shape[1];
+        o.stride[1] = 1;
+    }
+    return o;
+}
+
+/* Largest power of two that divides n, at most the lanes of a vector of dtype t. */
+static i64 lanes_for(const c_printer *p, dtype t, i64 n)
+{
+    i64 most = p->vector_bytes / dtype_bytes(t), lanes = 1;
+    while (lanes * 2 <= most && n % (lanes * 2) == 0)
+        lanes *= 2;
+    return lanes;
+}
+
+static const char *vector_type(c_printer *p, dtype t, i64 lanes)
+{
+    if (lanes == 1)
+        return c_type(t);
+    i64 log2 = 0;
+    while ((1 << log2) < lanes)
+        log2++;
+    p->vectors[t * C_LANES + log2] = true;
+    if (t == DT_f16 || t == DT_bf16)
+        return arena_printf(p->a, "%sx%lld", dtype_name(t), (long long)lanes);
+    return arena_printf(p->a, "%sx%lld", c_type(t), (long long)lanes);
+}
+
+/* Vector (or scalar) at `address`, in dtype `to`. */
+static char *load_vector(c_printer *p, dtype from, dtype to, i64 lanes, const char *address)
+{
+    if (lanes == 1)
+        return c_cast(p, from, to, arena_printf(p->a, "*(%s)", address));
+    const char *type = vector_type(p, from, lanes);
+    if (from == to)
+        return arena_printf(p->a, "*(const %s_at *)(%s)", type, address);
+    vector_type(p, to, lanes);
+    return arena_printf(p->a, "widen_%s(*(const %s_at *)(%s))", type, type, address);
+}
+
+static char *scaled(c_printer *p, const char *var, i64 stride)
+{
+    if (stride == 1)
+        return arena_strdup(p->a, var);
+    return arena_printf(p->a, "%s * %lld", var, (long long)stride);
+}
+
+static void declare_pointers(c_printer *p, const operand *a, const operand *b)
+{
+    c_line(p, "const %s *pa = %s;", c_type(a->dtype), a->base);
+    c_line(p, "const %s *pb = %s;", c_type(b->dtype), b->base);
+}
+
+/* acc[m][n] + a[m][k] b[k][n], vectors along n. */
+static void print_fma(c_printer *p, const kn_ins *x, rows acc, rows out)
+{
+    operand a = find_operand(p, x->args[1]), b = find_operand(p, x->args[2]);
+    dtype t = x->dtype;
+    i64 m = x->shape[0], n = x->shape[1], k = kn_def(p->k, x->args[1])->shape[1];
+    i64 lanes = lanes_for(p, t, n), nv = n / lanes;
+    const char *type = vector_type(p, t, lanes);
+    const char *at = lanes > 1 ? "_at" : "";
+    c_line(p, "{");
+    declare_pointers(p, &a, &b);
+    for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < nv; j++) {
+            if (acc.base)
+                c_line(p, "%s c%lld_%lld = *(const %s%s *)(%s + %lld);", type, (long long)i,
+                       (long long)j, type, at, acc.base, (long long)(i * acc.stride + j * lanes));
+            else
+                c_line(p, lanes > 1 ? "%s c%lld_%lld = {0};" : "%s c%lld_%lld = 0;", type,
+                       (long long)i, (long long)j);
+        }
+    c_line(p, "for (i64 k = 0; k < %lld; k++) {", (long long)k);
+    if (x->axis > 0) {
+        i64 line = 64 / dtype_bytes(b.dtype);
+        for (i64 j = 0; j < n; j += line)
+            c_line(p, "__builtin_prefetch(pb + k * %lld + %lld);", (long long)b.stride[0],
+                   (long long)(j + x->axis));
+    }
+    for (i64 j = 0; j < nv; j++) {
+        char *address = arena_printf(p->a, "pb + %s + %lld", scaled(p, "k", b.stride[0]),
+                                     (long long)(j * lanes));
+        c_line(p, "%s y%lld = %s;", type, (long long)j,
+               load_vector(p, b.dtype, t, lanes, address));
+        if (m > 1 && lanes > 1)
+            c_line(p, "PIN(y%lld);", (long long)j);
+    }
+    for (i64 i = 0; i < m; i++) {
+        char *element = arena_printf(p->a, "pa[%s + %lld]", scaled(p, "k", a.stride[1]),
+                                     (long long)(i * a.stride[0]));
+        c_line(p, "%s x%lld = %s;", c_type(t), (long long)i, c_cast(p, a.dtype, t, element));
+        for (i64 j = 0; j < nv; j++)
+            c_line(p, "c%lld_%lld += x%lld * y%lld;", (long long)i, (long long)j, (long long)i,
+                   (long long)j);
+    }
+    c_line(p, "}");
+    for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < nv; j++)
+            c_line(p, "*(%s%s *)(%s + %lld) = c%lld_%lld;", type, at, out.base,
+                   (long long)(i * out.stride + j * lanes), (long long)i, (long long)j);
+    c_line(p, "}");
+}
+
+/* acc[m][n] + a[m][k] b[n][k]^T, vectors along k; what is left of k by scalars. */
+static void print_rowdot(c_printer *p, const kn_ins *x, rows acc, rows out)
+{
+    operand a = find_operand(p, x->args[1]), b = find_operand(p, x->args[2]);
+    dtype t = x->dtype;
+    i64 m = x->shape[0], n = x->shape[1], k = kn_def(p->k, x->args[1])->shape[1];
+    i64 lanes = p->vector_bytes / dtype_bytes(t), body = k - k % lanes;
+    const char *type = vector_type(p, t, lanes);
+    c_line(p, "{");
+    declare_pointers(p, &a, &b);
+    for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < n; j++)
+            c_line(p, "%s c%lld_%lld = {0};", type, (long long)i, (long long)j);
+    c_line(p, "for (i64 k = 0; k < %lld; k += %lld) {", (long long)body, (long long)lanes);
+    for (i64 i = 0; i < m; i++) {
+        char *address = arena_printf(p->a, "pa + %lld + k", (long long)(i * a.stride[0]));
+        c_line(p, "%s x%lld = %s;", type, (long long)i, load_vector(p, a.dtype, t, lanes, address));
+        if (n > 1)
+            c_line(p, "PIN(x%lld);", (long long)i);
+    }
+    for (i64 j = 0; j < n; j++) {
+        char *address = arena_printf(p->a, "pb + %lld + k", (long long)(j * b.stride[1]));
+        if (x->axis > 0)
+            c_line(p, "__builtin_prefetch(%s + %lld);", address, (long long)x->axis);
+        c_line(p, "%s y%lld = %s;", type, (long long)j, load_vector(p, b.dtype, t, lanes, address));
+        if (m > 1)
+            c_line(p, "PIN(y%lld);", (long long)j);
+        for (i64 i = 0; i < m; i++)
+            c_line(p, "c%lld_%lld += x%lld * y%lld;", (long long)i, (long long)j, (long long)i,
+                   (long long)j);
+    }
+    c_line(p, "}");
+    for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < n; j++) {
+            char *start = acc.base ? arena_printf(p->a, "*(%s + %lld) + ", acc.base,
+                                                  (long long)(i * acc.stride + j))
+                                   : "";
+            c_line(p, "%s s%lld_%lld = %ssum_%s(c%lld_%lld);", c_type(t), (long long)i,
+                   (long long)j, start, type, (long long)i, (long long)j);
+        }
+    if (body < k) {
+        c_line(p, "for (i64 k = %lld; k < %lld; k++) {", (long long)body, (long long)k);
+        for (i64 i = 0; i < m; i++)
+            for (i64 j = 0; j < n; j++) {
+                char *l = arena_printf(p->a, "pa[%lld + k]", (long long)(i * a.stride[0]));
+                char *r = arena_printf(p->a, "pb[%lld + k]", (long long)(j * b.stride[1]));
+                c_line(p, "s%lld_%lld += %s * %s;", (long long)i, (long long)j,
+                       c_cast(p, a.dtype, t, l), c_cast(p, b.dtype, t, r));
+            }
+        c_line(p, "}");
+    }
+    for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < n; j++)
+            c_line(p, "*(%s + %lld) = s%lld_%lld;", out.base, (long long)(i * out.stride + j),
+                   (long long)i, (long long)j);
+    c_line(p, "}");
+}
+
+/* Any strides, any dtype: row by row, k outside the columns. */
+static void print_plain(c_printer *p, const kn_ins *x, rows acc, rows out)
+{
+    operand a = find_operand(p, x->args[1]), b = find_operand(p, x->args[2]);
+    dtype t = x->dtype;
+    long long m = x->shape[0], n = x->shape[1], k = kn_def(p->k, x->args[1])->shape[1];
+    c_line(p, "{");
+    declare_pointers(p, &a, &b);
+    c_line(p, "%s *pc = %s;", c_type(t), out.base);
+    c_line(p, "for (i64 i = 0; i < %lld; i++) {", m);
+    if (!acc.base || strcmp(acc.base, out.base) != 0) {
+        c_line(p, "for (i64 j = 0; j < %lld; j++)", n);
+        char *from = acc.base ? arena_printf(p->a, "(%s)[i * %lld + j]", acc.base,
+                                             (long long)acc.stride)
+                              : "0";
+        c_line(p, "    pc[i * %lld + j] = %s;", (long long)out.stride, from);
+    }
+    c_line(p, "for (i64 k = 0; k < %lld; k++) {", k);
+    char *l = arena_printf(p->a, "pa[i * %lld + k * %lld]", (long long)a.stride[0],
+                           (long long)a.stride[1]);
+    char *r = arena_printf(p->a, "pb[k * %lld + %s]", (long long)b.stride[0],
+                           scaled(p, "j", b.stride[1]));
+    c_line(p, "%s x = %s;", c_type(t), c_cast(p, a.dtype, t, l));
+    c_line(p, "for (i64 j = 0; j < %lld; j++) {", n);
+    char *at = arena_printf(p->a, "pc[i * %lld + j]", (long long)out.stride);
+    char *product = c_ew(p, IR_mul, t, (char *[]){"x", c_cast(p, b.dtype, t, r)});
+    c_line(p, "%s = %s;", at, c_combine(p, IR_SUM, t, at, product));
+    c_line(p, "}");
+    c_line(p, "}");
+    c_line(p, "}");
+    c_line(p, "}");
+}
+
+void c_dot(c_printer *p, const kn_ins *x)
+{
+    const c_value *c = &p->values[x->args[0].i], *r = &p->values[x->out.i];
+    const kn_ins *def = kn_def(p->k, x->args[0]);
+    rows acc = {NULL, x->shape[1]}, out = {NULL, x->shape[1]};
+    if (c->home == C_ARRAY) {
+        acc.base = arena_printf(p->a, "t%u", c->storage);
+    } else if (c->home == C_PLACE) {
+        acc.base = arena_printf(p->a, "b%d + (%s)", def->buffer, c_affine(p, def->at));
+        acc.stride = def->stride[0];
+    }
+    if (r->stored) {
+        out.base = arena_printf(p->a, "b%d + (%s)", r->stored->buffer, c_affine(p, r->stored->at));
+        out.stride = r->stored->stride[0];
+    } else {
+        out.base = arena_printf(p->a, "t%u", r->storage);
+    }
+    switch (x->sub) {
+    case KN_DOT_FMA: print_fma(p, x, acc, out); break;
+    case KN_DOT_ROWDOT: print_rowdot(p, x, acc, out); break;
+    default: print_plain(p, x, acc, out); break;
+    }
+}

@@ -1,0 +1,626 @@
+/* Matrix products: batch x M x N x K, each a product of any atoms.
+ *
+ * Dims are sorted into batch (both operands move), M (only the left), N (only the right) and K, and
+ * joined where strides allow. The right operand is the one whose own dim is innermost in the
+ * result; vectors run along it. The forms of the right operand:
+ *
+ *   panels   [N/nr][K][nr], packed in `prepare` when it is constant, else by a launch when enough
+ *            rows share the cost
+ *   direct   N is contiguous: vectors from its rows
+ *   rowdot   K is contiguous in both: vectors along K, sums across lanes at the end
+ *   plain    integers and what is left: element by element
+ *
+ * The left operand is packed to [K/kc][M/mr][kc][mr] when there are many rows, whose broadcasts
+ * would otherwise come from as many pages. A part is a block of rows by a block of columns. When K
+ * is cut in blocks of kc (a panel's block stays in L1), partial sums live in a private strip.
+ * Register tiles mr x nr: the cheapest of all that fit the registers, by FMA and load counts. */
+#include "kernel/lower.h"
+
+typedef enum form { PANELS, DIRECT, ROWDOT, PLAIN } form;
+
+enum { OUT, LEFT, RIGHT };
+
+typedef struct matmul {
+    kn_lower *l;
+    u32 term;
+    dtype type, accumulator;
+    kn_loc at[3];
+    bool constant[3];
+    /* dims outside the tile: batch, and what does not join with the dims in it */
+    kn_space outer;
+    kn_dim m, n, k; /* in the tile; extent 1 where there is none */
+    form form;
+    i64 mr, nr;         /* register tile */
+    i64 mc, nc, kc;     /* block of a part; block of K */
+    i64 width[3];       /* LEFT, RIGHT: packed in panels so wide; 0: not */
+    i64 start[3];       /* elements before the part of the product that is being made */
+    i64 prefetch;
+} matmul;
+
+/* ---- classification --------------------------------------------------------------------------- */
+
+static bool moves(const matmul *x, i64 operand, ir_atom d)
+{
+    return kn_stride(&x->at[operand], d) != 0;
+}
+
+/* Moves the widest dim of `s` (the contiguous one of operand `by` if it fills a vector) to *tile
+ * and the others to x->outer. */
+static void take_tile(matmul *x, const kn_space *s, i64 by, i64 lanes, kn_dim *tile)
+{
+    i64 best = 0;
+    for (i64 i = 1; i < s->n; i++)
+        if (s->at[i].extent > s->at[best].extent)
+            best = i;
+    for (i64 i = 0; i < s->n; i++)
+        if (s->at[i].stride[by] == 1 && s->at[i].extent >= lanes)
+            best = i;
+    *tile = (kn_dim){.extent = 1};
+    for (i64 i = 0; i < s->n; i++) {
+        if (i == best)
+            *tile = s->at[i];
+        else
+            x->outer.at[x->outer.n++] = s->at[i];
+    }
+}
+
+static bool is_half(dtype t)
+{
+    return t == DT_f16 || t == DT_bf16;
+}
+
+/* Copies an operand into [what only it moves or both][K in the order `k`]. */
+static void make_dense(matmul *x, i64 operand, ir_atoms k)
+{
+    kn_lower *l = x->l;
+    const kn_loc *from = &x->at[operand];
+    ir_atom *order = NEW_N(l->a, ir_atom, from->dims.n + k.n + 1);
+    i64 n = 0;
+    ir_atom *sorted = NEW_N(l->a, ir_atom, from->dims.n + 1);
+    kn_order_like(l, from->dims, from, sorted);
+    for (i64 i = 0; i < from->dims.n; i++)
+        if (moves(x, operand, sorted[i]) && !ir_has(l->p->nodes.at[x->term].attr.axis, sorted[i]))
+            order[n++] = sorted[i];
+    for (i64 i = 0; i < k.n; i++)
+        order[n++] = k.at[i];
+    bool constant = l->constant[x->term];
+    l->constant[x->term] = x->constant[operand];
+    kn_loc to = kn_loc_new(l, from->dtype, order, n);
+    kn_copy(l, x->term, &to, KN_OUT, from);
+    l->constant[x->term] = constant;
+    x->at[operand] = to;
+}
+
+static void sort_dims(matmul *x)
+{
+    kn_lower *l = x->l;
+    ir_atoms all = x->at[OUT].dims, axis = l->p->nodes.at[x->term].attr.axis;
+    ir_atom *lists[3];
+    i64 n[3] = {0, 0, 0};
+    for (i64 i = 0; i < 3; i++)
+        lists[i] = NEW_N(l->a, ir_atom, all.n + 1);
+    for (i64 i = 0; i < all.n; i++) {
+        bool left = moves(x, LEFT, all.at[i]), right = moves(x, RIGHT, all.at[i]);
+        i64 kind = right && !left ? 2 : left && !right ? 1 : 0;
+        lists[kind][n[kind]++] = all.at[i];
+    }
+    const kn_loc *operands[3] = {&x->at[OUT], &x->at[LEFT], &x->at[RIGHT]};
+    kn_space s[3];
+    for (i64 i = 0; i < 3; i++) {
+        s[i] = kn_space_new(l, (ir_atoms){lists[i], n[i]}, operands, 3, 0);
+        kn_space_join(&s[i]);
+    }
+    kn_space k = kn_space_new(l, axis, operands, 3, x->constant[RIGHT] ? LEFT : RIGHT);
+    kn_space_join(&k);
+    if (k.n > 1) { /* one order of K for both: that of the operand which is dearer to move */
+        i64 first = x->constant[RIGHT] ? LEFT : RIGHT;
+        ir_atom *order = NEW_N(l->a, ir_atom, axis.n + 1);
+        kn_order_like(l, axis, &x->at[first], order);
+        kn_space alone = kn_space_new(l, axis, (const kn_loc *[]){&x->at[first]}, 1, 0);
+        kn_space_join(&alone);
+        if (alone.n > 1)
+            make_dense(x, first, (ir_atoms){order, axis.n});
+        make_dense(x, first == LEFT ? RIGHT : LEFT, (ir_atoms){order, axis.n});
+        k = kn_space_new(l, axis, operands, 3, LEFT);
+        for (i64 i = 0; i < 3; i++) {
+            s[i] = kn_space_new(l, (ir_atoms){lists[i], n[i]}, operands, 3, 0);
+            kn_space_join(&s[i]);
+        }
+        kn_space_join(&k);
+    }
+    if (k.n != 1)
+        eqf_bug(l->ctx, "matmul: %lld summed dims left", (long long)k.n);
+    i64 lanes = l->o.vector_bytes / dtype_bytes(x->accumulator);
+    x->outer = (kn_space){.at = NEW_N(l->a, kn_dim, all.n + 1), .operands = 3};
+    for (i64 i = 0; i < s[0].n; i++)
+        x->outer.at[x->outer.n++] = s[0].at[i];
+    take_tile(x, &s[1], LEFT, INT64_MAX, &x->m);
+    take_tile(x, &s[2], RIGHT, lanes, &x->n);
+    x->k = k.at[0];
+}
+
+/* The order of a result that is free to choose: batch, M, N, each as in its operand. */
+static void result_order(matmul *x, ir_atoms dims, ir_atom *order)
+{
+    i64 n = 0;
+    ir_atom *some = NEW_N(x->l->a, ir_atom, dims.n + 1);
+    kn_order_like(x->l, dims, &x->at[LEFT], some);
+    for (i64 pass = 0; pass < 2; pass++)
+        for (i64 i = 0; i < dims.n; i++) {
+            bool left = moves(x, LEFT, some[i]), right = moves(x, RIGHT, some[i]);
+            if (pass == 0 ? left == right : left && !right)
+                order[n++] = some[i];
+        }
+    kn_order_like(x->l, dims, &x->at[RIGHT], some);
+    for (i64 i = 0; i < dims.n; i++)
+        if (moves(x, RIGHT, some[i]) && !moves(x, LEFT, some[i]))
+            order[n++] = some[i];
+}
+
+/* Elements of the dims that only this operand moves; is one of them contiguous in `in`? */
+static i64 own_size(const matmul *x, i64 operand, const kn_loc *in, ir_atoms dims,
+                    bool *contiguous)
+{
+    i64 size = 1;
+    *contiguous = false;
+    for (i64 i = 0; i < dims.n; i++) {
+        ir_atom d = dims.at[i];
+        if (!moves(x, operand, d) || moves(x, operand == LEFT ? RIGHT : LEFT, d))
+            continue;
+        size *= ir_extent(x->l->p, d);
+        *contiguous |= kn_stride(in, d) == 1;
+    }
+    return size;
+}
+
+/* Is the left operand the one that vectors should run along? */
+static bool is_exchanged(const matmul *x, const kn_loc *want, ir_atoms dims)
+{
+    bool left_inner, right_inner;
+    i64 left = own_size(x, LEFT, want ? want : &x->at[LEFT], dims, &left_inner);
+    i64 right = own_size(x, RIGHT, want ? want : &x->at[RIGHT], dims, &right_inner);
+    if (left == 1 || right == 1)
+        return right == 1 && left > 1;
+    if (want && left_inner != right_inner)
+        return left_inner;
+    if (x->constant[LEFT] != x->constant[RIGHT])
+        return x->constant[LEFT];
+    return left_inner && !right_inner;
+}
+
+/* ---- choices ----------------------------------------------------------------------------------- */
+
+/* Cycles a k step takes for m rows of nv vectors: FMAs and loads at two a cycle, FMA latency 4. */
+static f64 tile_cycles(i64 m, i64 nv)
+{
+    f64 fma = (f64)(m * nv) / 2, loads = (f64)(m + nv) / 2;
+    return MAX(MAX(fma, loads), 4.0);
+}
+
+static void choose_tile(matmul *x, i64 lanes)
+{
+    i64 registers = x->l->o.vector_bytes == 64 ? 32 : 16, rows = x->m.extent;
+    f64 best = 0;
+    for (i64 m = 1; m <= MIN(rows, 16); m++)
+        for (i64 nv = 1; nv <= 8; nv++) {
+            if (m * nv + nv + 1 > registers)
+                continue;
+            i64 rest = rows % m;
+            f64 cost = (f64)(rows / m) * tile_cycles(m, nv);
+            cost += rest ? tile_cycles(rest, nv) : 0;
+            cost /= (f64)nv;
+            if (best == 0 || cost < best - 1e-9) {
+                best = cost;
+                x->mr = m;
+                x->nr = nv * lanes;
+            }
+        }
+}
+
+static i64 round_down(i64 x, i64 to)
+{
+    return x - x % to;
+}
+
+static i64 round_up(i64 x, i64 to)
+{
+    return (x + to - 1) / to * to;
+}
+
+/* A block of K near `most`, a divisor when there is one not much smaller. */
+static i64 choose_block(i64 depth, i64 most)
+{
+    if (depth <= most + most / 2)
+        return depth;
+    for (i64 b = most; b >= most / 2; b--)
+        if (depth % b == 0)
+            return b;
+    return most;
+}
+
+static form choose_form(const matmul *x, i64 lanes)
+{
+    if (!dtype_is_float(x->type))
+        return PLAIN;
+    i64 rows = x->m.extent, columns = x->n.extent, depth = x->k.extent;
+    bool along_k = x->k.stride[LEFT] == 1 && x->k.stride[RIGHT] == 1;
+    bool along_n = x->n.stride[RIGHT] == 1 && columns >= lanes;
+    bool big = columns >= 2 * lanes && depth >= 16;
+    if (x->constant[RIGHT] && !x->constant[LEFT] && big && !(rows == 1 && along_k))
+        return PANELS;
+    if (along_n)
+        return rows >= 64 && columns * depth > 65536 ? PANELS : DIRECT;
+    if (big && (rows >= 32 || (rows >= 8 && !along_k)))
+        return PANELS;
+    return along_k && depth >= lanes ? ROWDOT : PLAIN;
+}
+
+static void choose(matmul *x)
+{
+    i64 lanes = x->l->o.vector_bytes / dtype_bytes(x->accumulator);
+    i64 rows = x->m.extent, columns = x->n.extent, depth = x->k.extent;
+    i64 bytes = columns * depth * dtype_bytes(x->type);
+    x->form = choose_form(x, lanes);
+    x->kc = depth;
+    switch (x->form) {
+    case PANELS:
+    case DIRECT:
+        choose_tile(x, lanes);
+        x->nr = MIN(x->nr, x->form == DIRECT ? round_down(columns, lanes) : round_up(columns, lanes));
+        x->nc = x->nr;
+        if (x->form == PANELS) {
+            x->kc = rows <= x->mr ? depth : choose_block(depth, 256);
+            x->width[RIGHT] = x->nr;
+            x->prefetch = bytes > 1 << 20 ? 1024 : 0;
+        } else if (bytes > 1 << 18 && columns > 4 * x->nr) {
+            /* rows of the operand, not columns of it, are streams */
+            x->kc = choose_block(depth, 16);
+            x->nc = round_down(MIN(columns, 1024), x->nr);
+        }
+        if (rows > 4 && depth >= 64 && columns >= 256)
+            x->width[LEFT] = x->mr;
+        break;
+    case ROWDOT:
+        x->mr = MIN(rows, 4);
+        x->nr = x->mr == 1 ? 8 : x->mr == 2 ? 4 : x->mr == 3 ? 3 : 2;
+        if (x->l->o.vector_bytes == 64 && x->mr > 2)
+            x->nr = 4;
+        x->nc = x->nr = MIN(x->nr, columns);
+        break;
+    default:
+        x->mr = MIN(rows, 4);
+        x->nc = x->nr = MIN(columns, 64);
+    }
+    x->mc = rows <= 384 ? rows : round_down(256, x->mr);
+}
+
+/* ---- packing ----------------------------------------------------------------------------------- */
+
+/* An operand to [outer][own / width][K][width], the last panel filled up with zeros. Its strides in
+ * x->outer, x->m or x->n, and x->k become those of the packed form; `own` is its dim of the tile
+ * and keeps a stride of 1 inside a panel. */
+static void pack(matmul *x, i64 operand)
+{
+    kn_lower *l = x->l;
+    kn_dim *own = operand == LEFT ? &x->m : &x->n;
+    i64 width = x->width[operand], depth = x->k.extent, panels = (own->extent + width - 1) / width;
+    kn_loc from = x->at[operand];
+    kn_loc to = {.where = KN_MEMORY, .dtype = from.dtype, .span = panels * depth * width};
+    i64 *outer = NEW_N(l->a, i64, x->outer.n + 1);
+    for (i64 d = x->outer.n - 1; d >= 0; d--) {
+        outer[d] = x->outer.at[d].stride[operand] != 0 ? to.span : 0;
+        if (outer[d] != 0 && !mul_i64(to.span, x->outer.at[d].extent, &to.span))
+            eqf_throw(l->ctx, EQF_E_LIMIT, NULL, NULL, "a packed operand of too many elements");
+    }
+    to.buffer = kn_buffer_new(l, to.dtype, to.span);
+
+    kn_job j = kn_job_new(l, x->term);
+    j.constant = x->constant[operand];
+    kn_operand in = kn_job_bind(&j, &from, KN_IN), out = kn_job_bind(&j, &to, KN_OUT);
+    kn_walk *w = NEW_N(l->a, kn_walk, x->outer.n + 2);
+    i64 n = 0, deep = MIN(depth, 64);
+    for (i64 d = 0; d < x->outer.n; d++)
+        if (outer[d] != 0)
+            w[n++] = (kn_walk){.extent = x->outer.at[d].extent, .tile = 1};
+    kn_walk *panel = &w[n++], *row = &w[n++];
+    *panel = (kn_walk){.extent = panels, .tile = 1};
+    *row = (kn_walk){.extent = depth, .tile = deep};
+    kn_walk_grid(&j.m, w, n, kn_part_count(l, to.span));
+    for (i64 d = 0; d < n; d++)
+        kn_walk_open(&j.m, &w[d]);
+    kn_place p = {.buffer = in.buffer, .at = kn_const_affine(in.base), .rank = 2,
+                  .shape = {deep, width}, .stride = {x->k.stride[operand], own->stride[operand]}};
+    kn_place q = {.buffer = out.buffer, .at = kn_const_affine(out.base), .rank = 2,
+                  .shape = {deep, width}, .stride = {width, 1}};
+    for (i64 d = 0, i = 0; d < x->outer.n; d++) {
+        if (outer[d] == 0)
+            continue;
+        p.at = kn_affine_sum(l->a, p.at, w[i].index, x->outer.at[d].stride[operand]);
+        q.at = kn_affine_sum(l->a, q.at, w[i].index, outer[d]);
+        i++;
+    }
+    p.at = kn_affine_sum(l->a, p.at, panel->index, width * own->stride[operand]);
+    q.at = kn_affine_sum(l->a, q.at, panel->index, depth * width);
+    p.at = kn_affine_sum(l->a, p.at, row->index, x->k.stride[operand]);
+    q.at = kn_affine_sum(l->a, q.at, row->index, width);
+    p.live[0] = q.live[0] = kn_walk_live(row);
+    if (own->extent % width != 0)
+        p.live[1] = (kn_live){kn_affine_sum(l->a, kn_const_affine(0), panel->index, width),
+                              own->extent};
+    kn_store(&j.m, &q, kn_load(&j.m, &p, 0, 0));
+    for (i64 d = n - 1; d >= 0; d--)
+        kn_walk_close(&j.m, &w[d]);
+    kn_job_launch(&j);
+
+    for (i64 d = 0; d < x->outer.n; d++)
+        x->outer.at[d].stride[operand] = outer[d];
+    own->stride[operand] = depth; /* of a whole number of panels; inside a panel it is 1 */
+    x->k.stride[operand] = width;
+    x->at[operand] = to;
+}
+
+/* ---- the kernel ---------------------------------------------------------------------------------- */
+
+typedef struct product {
+    kn_job j;
+    const matmul *x;
+    kn_place place[3]; /* at the block's corner, k = 0 */
+    i32 strip;
+    kn_walk rows, columns;
+} product;
+
+/* Place of a tile of operand o: h rows (or w columns) by d of K, at these coordinates. */
+static kn_place tile_of(const product *b, i64 o, kn_affine own, kn_affine k, i64 width, i64 depth)
+{
+    const matmul *x = b->x;
+    arena *a = x->l->a;
+    const kn_dim *dim = o == LEFT ? &x->m : &x->n;
+    kn_place p = b->place[o];
+    p.at = kn_affine_sum(a, p.at, own, dim->stride[o]);
+    p.at = kn_affine_sum(a, p.at, k, x->k.stride[o]);
+    i64 inside = x->width[o] > 0 ? 1 : dim->stride[o];
+    p.rank = 2;
+    p.shape[0] = o == LEFT ? width : depth;
+    p.shape[1] = o == LEFT ? depth : width;
+    p.stride[0] = o == LEFT ? inside : x->k.stride[o];
+    p.stride[1] = o == LEFT ? x->k.stride[o] : inside;
+    return p;
+}
+
+static kn_dot kind_of(form f)
+{
+    return f == ROWDOT ? KN_DOT_ROWDOT : f == PLAIN ? KN_DOT_PLAIN : KN_DOT_FMA;
+}
+
+static void store_out(product *b, kn_affine row, kn_affine column, i64 height, kn_value v)
+{
+    const matmul *x = b->x;
+    arena *a = x->l->a;
+    kn_place p = b->place[OUT];
+    p.at = kn_affine_sum(a, p.at, row, x->m.stride[OUT]);
+    p.at = kn_affine_sum(a, p.at, column, x->n.stride[OUT]);
+    const kn_ins *d = kn_def(b->j.m.k, v);
+    i64 width = d->shape[d->rank - 1], n = 0;
+    if (d->rank == 2) {
+        p.shape[n] = height;
+        p.stride[n++] = x->m.stride[OUT];
+    }
+    p.shape[n] = width;
+    p.stride[n] = x->n.stride[OUT];
+    if (x->n.extent % width != 0)
+        p.live[n] = (kn_live){column, x->n.extent};
+    p.rank = n + 1;
+    kn_store(&b->j.m, &p, kn_cast(&b->j.m, x->at[OUT].dtype, v));
+}
+
+/* One register tile: rows [row, row + height), a panel at `column`, K [k, k + depth). */
+static void emit_tile(product *b, kn_affine row, kn_affine column, i64 height, kn_affine k,
+                      i64 depth)
+{
+    const matmul *x = b->x;
+    kn_maker *m = &b->j.m;
+    arena *a = x->l->a;
+    i64 shape[2] = {height, x->nr};
+    kn_place left = tile_of(b, LEFT, row, k, height, depth);
+    kn_place right = tile_of(b, RIGHT, column, k, x->nr, depth);
+    kn_place strip = {.buffer = b->strip, .rank = 2, .shape = {height, x->nr},
+                      .stride = {x->nc, 1}};
+    kn_value acc;
+    if (b->strip >= 0) {
+        kn_affine inside = kn_affine_sum(a, row, b->rows.index, -1);
+        strip.at = kn_affine_sum(a, kn_const_affine(0), inside, x->nc);
+        inside = kn_affine_sum(a, column, b->columns.index, -1);
+        strip.at = kn_affine_sum(a, strip.at, inside, 1);
+        acc = kn_ref(m, &strip);
+    } else {
+        acc = kn_state(m, IR_SUM, x->accumulator, 2, shape);
+    }
+    kn_value l = kn_ref(m, &left), r = kn_ref(m, &right);
+    kn_value c = kn_dot_add(m, kind_of(x->form), acc, l, r, x->prefetch);
+    if (b->strip >= 0)
+        kn_store(m, &strip, c);
+    else
+        store_out(b, row, column, height, c);
+}
+
+/* All row blocks of the part under one panel. */
+static void emit_rows(product *b, kn_affine column, kn_affine k, i64 depth)
+{
+    const matmul *x = b->x;
+    kn_maker *m = &b->j.m;
+    i64 rows = x->m.extent, whole = rows > x->mc ? x->mc / x->mr : rows / x->mr;
+    if (whole == 1) {
+        emit_tile(b, b->rows.index, column, x->mr, k, depth);
+    } else if (whole > 1) {
+        kn_var v;
+        kn_loop(m, b->rows.index, whole, x->mr, rows > x->mc ? rows : 0, NULL, 0, &v, NULL);
+        emit_tile(b, kn_affine_add(x->l->a, kn_const_affine(0), v, 1), column, x->mr, k, depth);
+        kn_end(m, NULL, NULL);
+    }
+    i64 rest = rows > x->mc ? 0 : rows % x->mr;
+    if (rest > 0) {
+        kn_affine row = b->rows.index;
+        row.base += whole * x->mr;
+        emit_tile(b, row, column, rest, k, depth);
+    }
+}
+
+static void emit_columns(product *b, kn_affine k, i64 depth)
+{
+    const matmul *x = b->x;
+    i64 panels = x->nc / x->nr;
+    if (panels == 1) {
+        emit_rows(b, b->columns.index, k, depth);
+        return;
+    }
+    kn_var v;
+    kn_loop(&b->j.m, b->columns.index, panels, x->nr, x->n.extent, NULL, 0, &v, NULL);
+    emit_rows(b, kn_affine_add(x->l->a, kn_const_affine(0), v, 1), k, depth);
+    kn_end(&b->j.m, NULL, NULL);
+}
+
+/* Rows of the strip, one after another: cleared, or rounded and stored. */
+static void emit_strip(product *b, bool clear)
+{
+    const matmul *x = b->x;
+    kn_maker *m = &b->j.m;
+    arena *a = x->l->a;
+    kn_var v;
+    bool cut = x->m.extent > x->mc;
+    i64 end = cut && !clear ? x->m.extent : 0;
+    kn_affine from = clear ? kn_const_affine(0) : b->rows.index;
+    kn_loop(m, from, MIN(x->mc, x->m.extent), 1, end, NULL, 0, &v, NULL);
+    kn_affine row = kn_affine_add(a, kn_const_affine(0), v, 1);
+    kn_place p = {.buffer = b->strip, .rank = 1, .shape = {x->nc}, .stride = {1}};
+    kn_affine inside = clear ? row : kn_affine_sum(a, row, b->rows.index, -1);
+    p.at = kn_affine_sum(a, kn_const_affine(0), inside, x->nc);
+    if (clear)
+        kn_store(m, &p, kn_state(m, IR_SUM, x->accumulator, 1, p.shape));
+    else
+        store_out(b, row, b->columns.index, 1, kn_load(m, &p, 0, 0));
+    kn_end(m, NULL, NULL);
+}
+
+/* One launch. Columns are a multiple of the panel (or padded in it); rows of a multiple of mr when
+ * they are more than a block. */
+static void launch(matmul *x)
+{
+    kn_lower *l = x->l;
+    product b = {.j = kn_job_new(l, x->term), .x = x, .strip = -1};
+    bool padded = x->width[RIGHT] > 0;
+    i64 columns = padded ? round_up(x->n.extent, x->nr) : x->n.extent;
+    for (i64 o = 0; o < 3; o++) {
+        kn_operand t = kn_job_bind(&b.j, &x->at[o], o == OUT ? KN_INTO : KN_IN);
+        b.place[o] = (kn_place){.buffer = t.buffer, .at = kn_const_affine(t.base + x->start[o])};
+    }
+    i64 n = x->outer.n, size = x->m.extent * columns * x->k.extent;
+    kn_walk *w = NEW_N(l->a, kn_walk, n + 2);
+    for (i64 d = 0; d < n; d++) {
+        w[d] = (kn_walk){.extent = x->outer.at[d].extent, .tile = 1};
+        size *= w[d].extent;
+    }
+    w[n] = (kn_walk){.extent = x->m.extent, .tile = x->mc};
+    w[n + 1] = (kn_walk){.extent = columns, .tile = x->nc};
+    kn_walk_grid(&b.j.m, w, n + 2, kn_part_count(l, size / 8));
+    for (i64 d = 0; d < n + 2; d++)
+        kn_walk_open(&b.j.m, &w[d]);
+    for (i64 o = 0; o < 3; o++)
+        for (i64 d = 0; d < n; d++)
+            b.place[o].at = kn_affine_sum(l->a, b.place[o].at, w[d].index, x->outer.at[d].stride[o]);
+    b.rows = w[n];
+    b.columns = w[n + 1];
+    if (x->kc == x->k.extent) {
+        emit_columns(&b, kn_const_affine(0), x->k.extent);
+    } else {
+        b.strip = kn_add_buffer(&b.j.m, KN_LOCAL, x->accumulator, MIN(x->mc, x->m.extent) * x->nc);
+        emit_strip(&b, true);
+        i64 blocks = x->k.extent / x->kc, rest = x->k.extent % x->kc;
+        kn_var v;
+        kn_loop(&b.j.m, kn_const_affine(0), blocks, x->kc, 0, NULL, 0, &v, NULL);
+        emit_columns(&b, kn_affine_add(l->a, kn_const_affine(0), v, 1), x->kc);
+        kn_end(&b.j.m, NULL, NULL);
+        if (rest > 0)
+            emit_columns(&b, kn_const_affine(blocks * x->kc), rest);
+        emit_strip(&b, false);
+    }
+    for (i64 d = n + 1; d >= 0; d--)
+        kn_walk_close(&b.j.m, &w[d]);
+    b.j.flops = 2 * size;
+    kn_job_launch(&b.j);
+}
+
+/* The part of the product from row (or column) `first` on. */
+static matmul tail_of(const matmul *x, i64 operand, i64 first)
+{
+    matmul y = *x;
+    kn_dim *dim = operand == LEFT ? &y.m : &y.n;
+    y.outer.at = arena_copy(x->l->a, x->outer.at, x->outer.n * (i64)sizeof(kn_dim));
+    y.start[OUT] += first * dim->stride[OUT];
+    y.start[operand] += first * dim->stride[operand];
+    dim->extent -= first;
+    return y;
+}
+
+static void run(matmul *x)
+{
+    i64 rows = x->m.extent, columns = x->n.extent;
+    i64 row_rest = rows > x->mc ? rows % x->mr : 0;
+    i64 column_rest = x->width[RIGHT] > 0 ? 0 : columns % x->nr;
+    if (column_rest > 0) {
+        matmul main = *x, rest = tail_of(x, RIGHT, columns - column_rest);
+        main.n.extent = columns - column_rest;
+        run(&main);
+        rest.nc = rest.nr = column_rest;
+        i64 lanes = x->l->o.vector_bytes / dtype_bytes(x->accumulator);
+        if (x->form == DIRECT && column_rest % lanes != 0) {
+            rest.nc = rest.nr = round_down(column_rest, lanes);
+            if (rest.nr == 0) {
+                rest.nc = rest.nr = column_rest;
+                rest.form = PLAIN;
+            }
+        }
+        rest.kc = x->k.extent;
+        run(&rest);
+        return;
+    }
+    if (row_rest > 0) {
+        matmul main = *x, rest = tail_of(x, LEFT, rows - row_rest);
+        main.m.extent = rows - row_rest;
+        launch(&main);
+        rest.mc = rest.mr = row_rest;
+        launch(&rest);
+        return;
+    }
+    launch(x);
+}
+
+void kn_lower_matmul(kn_lower *l, u32 term)
+{
+    const ir_node *node = &l->p->nodes.at[term];
+    matmul x = {.l = l, .term = term, .type = node->dtype};
+    x.accumulator = is_half(x.type) ? DT_f32 : x.type;
+    for (i64 o = LEFT; o <= RIGHT; o++) {
+        u32 t = node->args[o - LEFT].i;
+        x.at[o] = kn_in_memory(l, term, &l->at[t]);
+        x.constant[o] = l->constant[t];
+    }
+    const kn_loc *want = l->want[term].where == KN_MEMORY ? &l->want[term] : NULL;
+    if (is_exchanged(&x, want, node->dims)) {
+        kn_loc t = x.at[LEFT];
+        x.at[LEFT] = x.at[RIGHT];
+        x.at[RIGHT] = t;
+        bool c = x.constant[LEFT];
+        x.constant[LEFT] = x.constant[RIGHT];
+        x.constant[RIGHT] = c;
+    }
+    ir_atom *order = NEW_N(l->a, ir_atom, node->dims.n + 1);
+    result_order(&x, node->dims, order);
+    x.at[OUT] = kn_result(l, term, order, node->dims.n);
+    l->at[term] = x.at[OUT];
+    sort_dims(&x);
+    choose(&x);
+    for (i64 o = LEFT; o <= RIGHT; o++)
+        if (x.width[o] > 0)
+            pack(&x, o);
+    run(&x);
+}
