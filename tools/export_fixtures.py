@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures: torch.export archives of many small programs with inputs and outputs.
 
-Needs torch (CPU) and numpy; without them it says so in one line and exits 0, so that a build machine
-without torch keeps the files that are checked in. See tests/fixtures/README.md for the layout.
+Needs torch (CPU) and numpy; without them it says so in one line and exits 0, so that a build
+machine without torch keeps the files that are checked in. tests/fixtures/README.md describes the
+layout.
 """
 
 import argparse
@@ -18,14 +19,27 @@ DEFAULT_OUT = HERE.parent / "tests" / "fixtures"
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--only", metavar="NAME", action="append",
-                   help="write only this fixture (may be given again; a trailing * matches a prefix)")
-    p.add_argument("--out", type=pathlib.Path, default=DEFAULT_OUT, help="folder (default: tests/fixtures)")
+    p.add_argument(
+        "--only",
+        metavar="NAME",
+        action="append",
+        help="write only this fixture (may be given again; a trailing * matches a prefix)",
+    )
+    p.add_argument(
+        "--out", type=pathlib.Path, default=DEFAULT_OUT, help="folder (default: tests/fixtures)"
+    )
     p.add_argument("--list", action="store_true", help="print the names and stop")
-    p.add_argument("--coverage", action="store_true",
-                   help="print which overloads the archives of --out hold, by form, and stop")
-    p.add_argument("--table", type=pathlib.Path, metavar="TSV",
-                   help="with --coverage: also name the tier 0 and 1 overloads of this table that none holds")
+    p.add_argument(
+        "--coverage",
+        action="store_true",
+        help="print which overloads the archives of --out hold, by form, and stop",
+    )
+    p.add_argument(
+        "--table",
+        type=pathlib.Path,
+        metavar="TSV",
+        help="with --coverage: also name the tier 0 and 1 overloads of this table that none holds",
+    )
     return p.parse_args()
 
 
@@ -36,6 +50,7 @@ def selected(name, only):
 def coverage(out, table):
     """One line per overload: the forms and the number of fixtures that hold it."""
     from fixtures import archive
+
     seen = {}
     for path in sorted(out.glob("*/*.pt2")):
         name, form = path.name.split(".")[:2]
@@ -46,11 +61,22 @@ def coverage(out, table):
         where = " ".join(f"{f}:{len(forms[f])}" for f in "TFC" if f in forms)
         print(f"{target:60} {where}")
     if table:
-        rows = [line.split("\t") for line in table.read_text().splitlines() if line and line[0] != "#"]
+        rows = [
+            line.split("\t") for line in table.read_text().splitlines() if line and line[0] != "#"
+        ]
         wanted = [r[0] for r in rows if r[1] in "01"]
         absent = [t for t in wanted if t not in seen]
-        print(f"{len(wanted) - len(absent)} of {len(wanted)} overloads of tiers 0 and 1 are held; absent: "
-              + (", ".join(absent) or "none"))
+        print(
+            f"{len(wanted) - len(absent)} of {len(wanted)} overloads of tiers 0 and 1 are held; absent: "
+            + (", ".join(absent) or "none")
+        )
+
+
+def prune(out, names):
+    """Deletes the files of fixtures that no longer exist."""
+    for path in out.glob("*/*"):
+        if path.suffix in (".pt2", ".safetensors") and path.name.split(".")[0] not in names:
+            path.unlink()
 
 
 def main():
@@ -68,6 +94,7 @@ def main():
         return 0
     torch.set_num_threads(1)
     from fixtures import FAMILIES, odd, record, registry
+
     for family in FAMILIES:
         importlib.import_module(f"fixtures.{family}")
 
@@ -101,7 +128,11 @@ def main():
         print(f"{name}: odd")
     if options.list:
         return 0
-    known = {n: manifest["fixtures"][n] for n in sorted(manifest["fixtures"]) if n in registry.FIXTURES}
+    if not options.only:
+        prune(options.out, {*registry.FIXTURES, *odd.ODD})
+    known = {
+        n: manifest["fixtures"][n] for n in sorted(manifest["fixtures"]) if n in registry.FIXTURES
+    }
     manifest["fixtures"] = known
     manifest_path.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return 1 if failed else 0
