@@ -144,7 +144,8 @@ static void compile_kernels(making *m)
 {
     begin(m, "compiling");
     m->package.library = "";
-    m->package.kernel_count = m->kernels.n;
+    for (i64 i = 0; i < m->package.plan.launches.n; i++)
+        m->package.kernel_count += m->package.plan.launches.at[i].symbol[0] != 0;
     if (m->kernels.n == 0)
         return;
     VEC(const char *) files = {0};
@@ -170,14 +171,22 @@ static void compile_kernels(making *m)
 
 /* ---- constants ------------------------------------------------------------------------------------- */
 
+typedef struct prepared {
+    eqf_status status;
+    char message[512];
+} prepared;
+
 typedef struct preparing {
     const rt_plan *plan;
     const char *library;
     const void **sources;
-    u8 *image;
     int threads;
-    eqf_status *status; /* shared */
+    prepared *shared; /* with the child; the image follows at IMAGE_AT */
+    u8 *image;
 } preparing;
+
+#define IMAGE_AT 4096
+_Static_assert(sizeof(prepared) <= IMAGE_AT, "the image starts behind the message");
 
 /* In the child: generated code runs on constants just as it does on inputs. */
 static int prepare_body(void *user)
@@ -185,12 +194,14 @@ static int prepare_body(void *user)
     preparing *j = user;
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     arena *a = ctx ? arena_new(ctx, 0) : NULL;
-    void *library = j->library[0] ? dlopen(j->library, RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (!a || (j->library[0] && !library))
+    if (!a)
         return 1;
     trap t;
     TRY(ctx, t)
     {
+        void *library = j->library[0] ? dlopen(j->library, RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (j->library[0] && !library)
+            eqf_throw(ctx, EQF_E_MACHINE, NULL, NULL, "%s", dlerror());
         rt_kernel *kernels = NEW_N(a, rt_kernel, j->plan->prepare.n);
         for (i64 i = 0; i < j->plan->prepare.n; i++) {
             const char *symbol = j->plan->prepare.at[i].symbol;
@@ -202,14 +213,19 @@ static int prepare_body(void *user)
         rt_prepare(ctx, j->plan, kernels, j->sources, j->image,
                    j->threads > 1 ? pool_new(ctx, j->threads) : NULL);
     }
-    *j->status = t.status;
+    j->shared->status = t.status;
+    if (t.status != EQF_OK && eqf_diag_count(ctx) > 0) {
+        eqf_diag d = eqf_diag_get(ctx, 0);
+        snprintf(j->shared->message, sizeof j->shared->message, "%s%s%s", d.place,
+                 d.place[0] ? ": " : "", d.message);
+    }
     return 0;
 }
 
 static void unmap_image(void *p)
 {
     preparing *j = p;
-    munmap(j->status, (size_t)(j->plan->weights_bytes + ALIGNMENT));
+    munmap(j->shared, (size_t)(j->plan->weights_bytes + IMAGE_AT));
 }
 
 /* weights.bin: what `prepare` computes, and parameters as given. */
@@ -220,14 +236,14 @@ static void write_weights(making *m)
         return;
     begin(m, "preparing constants");
     preparing *j = NEW(m->a, preparing);
-    size_t size = (size_t)(plan->weights_bytes + ALIGNMENT);
+    size_t size = (size_t)(plan->weights_bytes + IMAGE_AT);
     void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         eqf_throw(m->ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory (%lld bytes wanted)",
                   (long long)size);
     *j = (preparing){.plan = plan, .threads = m->threads};
-    j->status = shared;
-    j->image = (u8 *)shared + ALIGNMENT;
+    j->shared = shared;
+    j->image = (u8 *)shared + IMAGE_AT;
     arena *scratch = arena_child(m->a);
     arena_defer(scratch, unmap_image, j);
     j->library = m->package.library[0] ? arena_printf(m->a, "%s/%s", pk_directory(m->writer),
@@ -249,8 +265,9 @@ static void write_weights(making *m)
         if (!tn_succeeded(end))
             eqf_throw(m->ctx, EQF_E_MISMATCH, m->program->path, NULL,
                       "computing constants failed: %s", tn_describe(m->a, end));
-        if (*j->status != EQF_OK)
-            eqf_throw(m->ctx, *j->status, m->program->path, NULL, "computing constants failed");
+        if (j->shared->status != EQF_OK)
+            eqf_throw(m->ctx, j->shared->status, m->program->path, NULL,
+                      "computing constants failed: %s", j->shared->message);
     }
     pk_add(m->writer, RT_WEIGHTS_FILE, j->image, plan->weights_bytes);
     arena_free(scratch);
@@ -418,12 +435,12 @@ static void summarize(making *m, f64 started)
 {
     eqf_optimize_report *r = &m->report;
     plan_work work = bench_work(&m->package.plan);
-    bool works = m->kernels.n > 0;
+    bool works = m->package.kernel_count > 0;
     r->backend = "c";
     r->verified = true;
     r->rel_l2 = m->verified.rel_l2;
     r->output_count = (size_t)m->ir->outputs.n;
-    r->kernels = m->kernels.n;
+    r->kernels = m->package.kernel_count;
     r->subgraphs = r->distinct_subgraphs = works;
     r->candidates = r->families = r->measured = 1;
     r->unfused_us = r->best_us = m->verified.median_us;

@@ -45,7 +45,7 @@ typedef struct rt_package {
     bool has_inputs;     /* check.safetensors holds the inputs; else they are seeded */
     VEC(rt_range) ranges;   /* an input each */
     VEC(f64) tolerances;    /* an output each */
-    i64 kernel_count;
+    i64 kernel_count; /* launches that are no copies */
     rt_plan plan; /* without `prepare` and RT_SOURCE buffers */
 } rt_package;
 

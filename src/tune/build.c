@@ -37,10 +37,11 @@ static const char *first_line(arena *a, const char *text)
     return arena_strndup(a, text, (i64)strcspn(text, "\n"));
 }
 
-/* The first line that says "error", else the first. */
+/* The first line that says what is missing or wrong, else the first. */
 static const char *complaint(arena *a, const char *text)
 {
-    const char *at = strstr(text, "error");
+    const char *at = strstr(text, "undefined reference");
+    at = at ? at : strstr(text, "error");
     while (at && at > text && at[-1] != '\n')
         at--;
     return first_line(a, at ? at : text);
@@ -144,6 +145,7 @@ static void link_all(arena *a, const tn_compiler *cc, tn_sources s, const volati
     arguments argv = {0};
     add_all(a, &argv, cc->argv, cc->argc);
     vec_push(a, &argv, "-shared");
+    vec_push(a, &argv, "-Wl,-z,defs"); /* what is missing is missing now, not when it is loaded */
     vec_push(a, &argv, "-o");
     vec_push(a, &argv, arena_printf(a, "%s/%s", s.directory, s.library));
     for (i64 i = 0; i < s.n; i++)
