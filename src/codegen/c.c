@@ -977,7 +977,7 @@ static void print_helper(c_printer *p, const char *text)
         c_line(p, "%s", line.at);
 }
 
-static void print_vectors(c_printer *p)
+static void print_vectors(c_printer *p, const char *body)
 {
     for (dtype t = DT_i8; t < DT_COUNT; t++)
         for (i64 log2 = 1; log2 < C_LANES; log2++) {
@@ -997,6 +997,8 @@ static void print_vectors(c_printer *p)
             if (!p->vectors[t * C_LANES + log2])
                 continue;
             char *name = arena_printf(p->a, "%sx%lld", c_type(t), lanes);
+            if (!strstr(body, arena_printf(p->a, "sum_%s(", name)))
+                continue;
             c_line(p, "static inline %s sum_%s(%s x) {", c_type(t), name, name);
             for (long long half = lanes / 2; half >= 1; half /= 2) {
                 str order = str_new(p->a);
@@ -1072,7 +1074,7 @@ void cg_c(str *out, eqf_ctx *ctx, kn_kernel *const *kernels, i64 n, i64 vector_b
                       "#else\n"
                       "#define PIN(x) (void)0\n"
                       "#endif\n");
-    print_vectors(&p);
+    print_vectors(&p, body.at);
     for (i64 i = 0; i < COUNT_OF(HELPERS); i++)
         if (used[i])
             print_helper(&p, HELPERS[i].text);
