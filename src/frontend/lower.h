@@ -328,7 +328,7 @@ struct fe_scope {
 /* ---- normalize.c ------------------------------------------------------------------------------
  */
 
-/* The same program in normal form: every rule of normalize.c is exhausted. */
-ir_program *fe_normalize(arena *a, const ir_program *p);
+/* Brings the program to normal form, in place: every rule of normalize.c is exhausted. */
+void fe_normalize(ir_program *p);
 
 #endif

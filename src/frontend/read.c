@@ -391,7 +391,7 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
     ir_verify(l->p, "read");
     ir_program *p = l->p;
     if (!keep_spelling)
-        p = fe_normalize(l->a, p);
+        fe_normalize(p);
     p = ir_canonical(l->a, p);
     p->source = (ir_source){read_weight, w};
     return p;

@@ -1,0 +1,37 @@
+/* normalize: what normalize.c and normalize_index.c share. */
+#ifndef EQF_FRONTEND_NORMALIZE_H
+#define EQF_FRONTEND_NORMALIZE_H
+
+#include "frontend/lower.h"
+
+typedef struct nz {
+    ir_program *p;
+    u32 *uses; /* by term, of the live program when the round began */
+} nz;
+
+/* Pointers into the node table: valid until the next term is made. */
+const ir_node *nz_at(const nz *z, ir_term t);
+bool nz_is(const nz *z, ir_term t, ir_op op);
+ir_term nz_arg(const nz *z, ir_term t, i64 i);
+bool nz_number(const nz *z, ir_term t, f64 *out);  /* a constant, as a real */
+bool nz_integer(const nz *z, ir_term t, i64 *out); /* a constant of an integer dtype or bool */
+ir_term nz_const(nz *z, u8 type, f64 x);
+
+/* Constructors that apply all rules. */
+ir_term nz_1(nz *z, ir_op op, ir_term a);
+ir_term nz_2(nz *z, ir_op op, ir_term a, ir_term b);
+ir_term nz_where(nz *z, ir_term c, ir_term a, ir_term b);
+ir_term nz_cast(nz *z, u8 type, ir_term a);
+ir_term nz_rename(nz *z, ir_term x, ir_atoms from, ir_atoms to);
+
+/* ---- normalize_index.c ------------------------------------------------------------------------- */
+
+/* The comparison of i64 terms in affine form: positive parts left and right, one constant. */
+bool nz_affine(nz *z, ir_op op, const ir_term *x, ir_term *out);
+/* Rename or slice of an index expression (pointwise over iotas and numbers): another one. */
+bool nz_index_map(nz *z, ir_op op, ir_attr attr, ir_term x, ir_term *out);
+/* At every coordinate of the other atoms, is x above -inf somewhere along `axis`? Inputs of products
+ * count as finite. */
+bool nz_is_live(nz *z, ir_term x, ir_atoms axis);
+
+#endif
