@@ -78,6 +78,53 @@ static void test_members(void **state)
     fe_zip_read(z, &z->entries[1], EQF_E_PARSE, NULL, text);
 }
 
+static void test_wide_directory(void **state)
+{
+    fixture *f = *state;
+    pw_archive w;
+    pw_init(&w);
+    pw_add_text(&w, "first", "xyz");
+    pw_add_text(&w, "wide", "some data")->wide = true;
+    fe_zip *z = open_archive(f, &w);
+    assert_non_null(z);
+    assert_int_equal(z->entries[1].size, 9);
+    assert_int_equal(z->entries[1].packed, 9);
+    char text[9];
+    fe_zip_read(z, &z->entries[1], EQF_E_PARSE, NULL, text);
+    assert_memory_equal(text, "some data", 9);
+    /* Sizes that only 64 bits can hold, and lies. */
+    static const int64_t LIES[] = {1LL << 40, INT64_MAX, -2};
+    for (int i = 0; i < 3; i++) {
+        w.at[1].lie_packed = LIES[i] < 0 ? -1 : LIES[i];
+        w.at[1].lie_offset = LIES[i] < 0 ? INT64_MAX - 10 : -1;
+        assert_null(open_archive(f, &w));
+    }
+    pw_free(&w);
+}
+
+/* More members than the short end record can count. */
+static void test_many_members(void **state)
+{
+    fixture *f = *state;
+#ifdef EQF_STRESS
+    skip(); /* vectors that move at every growth would take 70,000 copies of it */
+#endif
+    pw_archive w;
+    pw_init(&w);
+    for (int i = 0; i < 70000; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "m/%d", i);
+        pw_add(&w, name, name, 4);
+    }
+    fe_zip *z = open_archive(f, &w);
+    pw_free(&w);
+    assert_non_null(z);
+    assert_int_equal(z->n, 70000);
+    char text[5] = {0};
+    fe_zip_read(z, fe_zip_find(z, "m/69999"), EQF_E_PARSE, NULL, text);
+    assert_string_equal(text, "m/69");
+}
+
 /* torch starts the data of every member on 64 bytes; the writer must do as it does. */
 static void test_alignment(void **state)
 {
@@ -200,6 +247,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_members, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_wide_directory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many_members, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_alignment, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reads_name_the_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_files, set_up, tear_down),

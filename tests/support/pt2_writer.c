@@ -216,13 +216,24 @@ static void write_central(sink *s, const pw_member *m, const record *r)
     put_le(s, (uint64_t)r->method, 2);
     put_le(s, 0, 4); /* date */
     put_le(s, m->lie_crc >= 0 ? (uint64_t)m->lie_crc : r->crc, 4);
-    put_le(s, (uint64_t)(m->lie_packed >= 0 ? m->lie_packed : r->packed), 4);
-    put_le(s, (uint64_t)(m->lie_size >= 0 ? m->lie_size : m->size), 4);
+    uint64_t packed = (uint64_t)(m->lie_packed >= 0 ? m->lie_packed : r->packed);
+    uint64_t size = (uint64_t)(m->lie_size >= 0 ? m->lie_size : m->size);
+    uint64_t offset = (uint64_t)(m->lie_offset >= 0 ? m->lie_offset : r->offset);
+    put_le(s, m->wide ? UINT32_MAX : packed, 4);
+    put_le(s, m->wide ? UINT32_MAX : size, 4);
     put_le(s, (uint64_t)m->name_bytes, 2);
-    put_le(s, 0, 8); /* extra, comment, disk, attributes */
-    put_le(s, 0, 4);
-    put_le(s, (uint64_t)(m->lie_offset >= 0 ? m->lie_offset : r->offset), 4);
+    put_le(s, m->wide ? 28 : 0, 2);
+    put_le(s, 0, 2); /* comment, disk, attributes */
+    put_le(s, 0, 8);
+    put_le(s, m->wide ? UINT32_MAX : offset, 4);
     put(s, m->name, m->name_bytes);
+    if (!m->wide)
+        return;
+    put_le(s, 1, 2);
+    put_le(s, 24, 2);
+    put_le(s, size, 8);
+    put_le(s, packed, 8);
+    put_le(s, offset, 8);
 }
 
 static void write_archive(sink *s, const pw_archive *a)

@@ -15,8 +15,9 @@ typedef struct pw_member {
     int64_t name_bytes; /* of a name with a NUL in it */
     uint8_t *data;      /* NULL: `size` zero bytes */
     int64_t size;
-    bool deflate;                             /* method 8, in stored blocks */
-    bool omit;                                /* leave it out */
+    bool deflate; /* method 8, in stored blocks */
+    bool omit;    /* leave it out */
+    bool wide;    /* sizes and offset in a ZIP64 field of the directory */
     int64_t lie_size, lie_packed, lie_offset; /* -1: the truth */
     int64_t lie_crc;                          /* -1: the truth */
     int lie_method, lie_flags;                /* -1: the truth */
