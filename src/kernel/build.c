@@ -30,7 +30,7 @@ kn_loc kn_loc_new(kn_lower *l, dtype t, const ir_atom *order, i64 n)
     i64 *stride = NEW_N(l->a, i64, n + 1), count = 1;
     for (i64 i = n - 1; i >= 0; i--) {
         stride[i] = count;
-        if (!mul_i64(count, ir_extent(l->p, order[i]), &count))
+        if (!mul_i64(count, kn_extent(l, order[i]), &count))
             eqf_throw(l->ctx, EQF_E_LIMIT, NULL, NULL, "a value with too many elements");
     }
     ir_atoms dims = {arena_copy(l->a, order, n * (i64)sizeof *order), n};
@@ -76,7 +76,7 @@ static kn_loc port_loc(kn_lower *l, const ir_port *port, i32 buffer)
             place--;
             atoms[place] = port->dims[i].atoms.at[j];
             stride[place] = count;
-            count *= ir_extent(l->p, atoms[place]);
+            count *= kn_extent(l, atoms[place]);
         }
     return (kn_loc){.where = KN_MEMORY, .dtype = port->dtype, .buffer = buffer,
                     .dims = {atoms, n}, .stride = stride};
@@ -108,7 +108,7 @@ kn_operand kn_job_bind(kn_job *j, const kn_loc *loc, kn_access access)
         return (kn_operand){.loc = loc, .buffer = -1, .base = loc->offset};
     i64 low = 0, high = 0, width = dtype_bytes(loc->dtype);
     for (i64 i = 0; i < loc->dims.n; i++) {
-        i64 reach = (ir_extent(j->l->p, loc->dims.at[i]) - 1) * loc->stride[i];
+        i64 reach = (kn_extent(j->l, loc->dims.at[i]) - 1) * loc->stride[i];
         low += MIN(reach, 0);
         high += MAX(reach, 0);
     }

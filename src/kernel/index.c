@@ -6,16 +6,16 @@ bool kn_reshape_strides(const kn_lower *l, const kn_loc *x, ir_atoms axis, ir_at
 {
     i64 t = to.n - 1;
     for (i64 i = axis.n - 1; i >= 0;) {
-        i64 extent = ir_extent(l->p, axis.at[i]), step = kn_stride(x, axis.at[i]);
+        i64 extent = kn_extent(l, axis.at[i]), step = kn_stride(x, axis.at[i]);
         i64 first = i - 1;
         while (first >= 0 && kn_stride(x, axis.at[first]) == step * extent) {
-            extent *= ir_extent(l->p, axis.at[first]);
+            extent *= kn_extent(l, axis.at[first]);
             first--;
         }
         i64 done = 1;
         while (done < extent && t >= 0) {
             stride[t] = step * done;
-            done *= ir_extent(l->p, to.at[t]);
+            done *= kn_extent(l, to.at[t]);
             t--;
         }
         if (done != extent)
@@ -53,9 +53,16 @@ static void lower_concat(kn_lower *l, u32 term)
     ir_atom to = node->attr.to.at[0];
     i64 along = kn_stride(&out, to), start = 0;
     for (i64 i = 0; i < node->arg_count; i++) {
+        /* The piece of the result that operand i fills. Its part of the joined atom gets a name of
+         * its own: the operand's may also be a dim of the result, repeated here. */
         ir_atom part = node->attr.axis.at[i];
-        /* the piece of the result that operand i fills */
-        kn_loc piece = out;
+        kn_loc piece = out, operand = l->at[node->args[i].i];
+        ir_atom *names = arena_copy(l->a, operand.dims.at, operand.dims.n * (i64)sizeof(ir_atom));
+        ir_atom own = part.i ? kn_fresh(l, kn_extent(l, part)) : part;
+        for (i64 d = 0; d < operand.dims.n; d++)
+            if (names[d].i == part.i)
+                names[d] = own;
+        operand.dims.at = names;
         i64 n = 0;
         ir_atom *dims = NEW_N(l->a, ir_atom, out.dims.n + 1);
         i64 *steps = NEW_N(l->a, i64, out.dims.n + 1);
@@ -63,14 +70,14 @@ static void lower_concat(kn_lower *l, u32 term)
             bool joined = out.dims.at[d].i == to.i;
             if (joined && part.i == 0)
                 continue;
-            dims[n] = joined ? part : out.dims.at[d];
+            dims[n] = joined ? own : out.dims.at[d];
             steps[n++] = out.stride[d];
         }
         piece.dims = (ir_atoms){dims, n};
         piece.stride = steps;
         piece.offset = out.offset + start * along;
-        kn_copy(l, term, &piece, KN_INTO, &l->at[node->args[i].i]);
-        start += ir_extent(l->p, part);
+        kn_copy(l, term, &piece, KN_INTO, &operand);
+        start += kn_extent(l, part);
     }
     l->at[term] = out;
 }

@@ -29,6 +29,7 @@ typedef struct kn_lower {
     kn_loc *at;       /* by term */
     bool *live;       /* by term: some output needs it */
     bool *constant;   /* by term: computed in `prepare` */
+    VEC(i64) fresh;   /* extents of atoms that the program does not have */
     kn_loc *want;     /* by term: where an output wants its kernel to write; absent: anywhere */
 } kn_lower;
 
@@ -45,6 +46,9 @@ typedef struct kn_space {
     i64 n, operands;
 } kn_space;
 
+i64 kn_extent(const kn_lower *l, ir_atom d);
+/* An atom of the lowering's own. */
+ir_atom kn_fresh(kn_lower *l, i64 extent);
 i64 kn_stride(const kn_loc *x, ir_atom d); /* 0 where x lacks d */
 /* The dims of `atoms`, outermost first by the stride of operand `by` (ties: the next operand). */
 kn_space kn_space_new(kn_lower *l, ir_atoms atoms, const kn_loc *const *operands, i64 n, i64 by);

@@ -167,7 +167,7 @@ static i64 own_size(const matmul *x, i64 operand, const kn_loc *in, ir_atoms dim
         ir_atom d = dims.at[i];
         if (!moves(x, operand, d) || moves(x, operand == LEFT ? RIGHT : LEFT, d))
             continue;
-        size *= ir_extent(x->l->p, d);
+        size *= kn_extent(x->l, d);
         *contiguous |= kn_stride(in, d) == 1;
     }
     return size;

@@ -87,7 +87,7 @@ void kn_lower_scatter(kn_lower *l, u32 term)
     kn_walk *w = NEW_N(l->a, kn_walk, all.n + 1);
     i64 size = 1;
     for (i64 d = 0; d < all.n; d++) {
-        w[d] = (kn_walk){.extent = ir_extent(l->p, all.at[d]), .tile = 1};
+        w[d] = (kn_walk){.extent = kn_extent(l, all.at[d]), .tile = 1};
         size *= w[d].extent;
     }
     kn_walk_grid(&j.m, w, free.n, kn_part_count(l, size));
@@ -102,7 +102,7 @@ void kn_lower_scatter(kn_lower *l, u32 term)
     for (i64 i = 0; i < n; i++) {
         index[i] = kn_cast(&j.m, DT_i64, fetch(&j, &bound[1 + i], all, w));
         stride[i] = kn_stride(&out, axis.at[i]);
-        extent[i] = ir_extent(l->p, axis.at[i]);
+        extent[i] = kn_extent(l, axis.at[i]);
     }
     kn_value v = fetch(&j, &bound[1 + n], all, w);
     kn_affine at = kn_const_affine(bound[0].base);
@@ -128,14 +128,14 @@ static void lower_argsort(kn_lower *l, u32 term)
     if (to.n > 0)
         order[rest.n] = to.at[0];
     kn_loc out = kn_result(l, term, order, node->dims.n);
-    i64 n = ir_extent(l->p, axis.at[0]), kept = to.n > 0 ? ir_extent(l->p, to.at[0]) : 1;
+    i64 n = kn_extent(l, axis.at[0]), kept = to.n > 0 ? kn_extent(l, to.at[0]) : 1;
 
     kn_job j = kn_job_new(l, term);
     kn_operand in = kn_job_bind(&j, &x, KN_IN), dest = kn_job_bind(&j, &out, KN_OUT);
     kn_walk *w = NEW_N(l->a, kn_walk, rest.n + 1);
     i64 size = n, parts = 1, levels = 1;
     for (i64 d = 0; d < rest.n; d++) {
-        w[d] = (kn_walk){.extent = ir_extent(l->p, rest.at[d]), .tile = 1};
+        w[d] = (kn_walk){.extent = kn_extent(l, rest.at[d]), .tile = 1};
         size *= w[d].extent;
     }
     while ((i64)1 << levels < n)
@@ -182,7 +182,7 @@ static void lower_scan(kn_lower *l, u32 term)
     kn_job j = kn_job_new(l, term);
     kn_operand in = kn_job_bind(&j, &x, KN_IN), dest = kn_job_bind(&j, &out, KN_OUT);
     kn_walk *w = NEW_N(l->a, kn_walk, rest.n + 1);
-    i64 size = ir_extent(l->p, axis), lanes = -1;
+    i64 size = kn_extent(l, axis), lanes = -1;
     for (i64 d = 0; d < rest.n; d++) {
         if (rest.at[d].stride[1] == 1)
             lanes = d;
@@ -209,7 +209,7 @@ static void lower_scan(kn_lower *l, u32 term)
     }
     kn_value state = kn_state(&j.m, r, t, from.rank, from.shape), c, result;
     kn_var v;
-    kn_loop(&j.m, kn_const_affine(0), ir_extent(l->p, axis), 1, 0, &state, 1, &v, &c);
+    kn_loop(&j.m, kn_const_affine(0), kn_extent(l, axis), 1, 0, &state, 1, &v, &c);
     from.at = kn_affine_add(l->a, from.at, v, kn_stride(&x, axis));
     to.at = kn_affine_add(l->a, to.at, v, kn_stride(&out, axis));
     kn_value next = kn_combine(&j.m, r, c, kn_cast(&j.m, t, kn_load(&j.m, &from, 0, 0)));

@@ -172,7 +172,7 @@ void kn_lower_gather(kn_lower *l, u32 term)
     for (i64 i = 0; i < axis.n; i++) {
         operands[i + 1] = &l->at[node->args[1 + i].i];
         s.stride[i] = kn_stride(&x, axis.at[i]);
-        s.extent[i] = ir_extent(l->p, axis.at[i]);
+        s.extent[i] = kn_extent(l, axis.at[i]);
     }
     /* dims of the indices outside, what is left of x inside */
     ir_atom *order = NEW_N(l->a, ir_atom, node->dims.n + 1);

@@ -2,6 +2,18 @@
  * cut into parts, loops and tiles. */
 #include "kernel/lower.h"
 
+i64 kn_extent(const kn_lower *l, ir_atom d)
+{
+    i64 known = l->p->atoms.n;
+    return d.i < (u32)known ? ir_extent(l->p, d) : l->fresh.at[d.i - (u32)known];
+}
+
+ir_atom kn_fresh(kn_lower *l, i64 extent)
+{
+    vec_push(l->a, &l->fresh, extent);
+    return (ir_atom){(u32)(l->p->atoms.n + l->fresh.n - 1)};
+}
+
 i64 kn_stride(const kn_loc *x, ir_atom d)
 {
     for (i64 i = 0; i < x->dims.n; i++)
@@ -37,7 +49,7 @@ kn_space kn_space_new(kn_lower *l, ir_atoms atoms, const kn_loc *const *operands
                   KN_OPERANDS);
     kn_space s = {.at = NEW_N(l->a, kn_dim, atoms.n + 1), .operands = n};
     for (i64 i = 0; i < atoms.n; i++) {
-        kn_dim d = {.extent = ir_extent(l->p, atoms.at[i])};
+        kn_dim d = {.extent = kn_extent(l, atoms.at[i])};
         if (d.extent == 1)
             continue;
         for (i64 o = 0; o < n; o++)

@@ -470,6 +470,12 @@ static void walk(checker *c, const kn_body *body)
         c->x = x;
         if (x->op == KN_store && x->buffer == c->buffer)
             walk_store(c, x);
+        if (x->op == KN_sort && x->places[1].buffer == c->buffer) {
+            const kn_place *p = &x->places[1];
+            kn_ins line = {.rank = 1, .at = p->at, .shape = {p->shape[0]},
+                           .stride = {p->stride[0]}};
+            walk_store(c, &line);
+        }
         if (x->op != KN_loop)
             continue;
         i64 v = value_of(c, x->from);
