@@ -92,8 +92,8 @@ static span read_tensor(const reading *r, const char *name, const json_t *x, ten
     span s = {json_integer_value(begin), json_integer_value(end), 0};
     if (s.begin < 0 || s.end < s.begin || s.end > r->data_size)
         eqf_throw(r->ctx, EQF_E_PARSE, r->path, name,
-                  "tensor \"%s\" reaches from %lld to %lld, outside of the %lld bytes of data", name,
-                  (long long)s.begin, (long long)s.end, (long long)r->data_size);
+                  "tensor \"%s\" reaches from %lld to %lld, outside of the %lld bytes of data",
+                  name, (long long)s.begin, (long long)s.end, (long long)r->data_size);
     if (byte_count(t) != s.end - s.begin)
         eqf_throw(r->ctx, EQF_E_PARSE, r->path, name,
                   "tensor \"%s\" has %lld bytes, not what its shape and dtype make", name,
@@ -122,7 +122,8 @@ static void check_cover(const reading *r, span *spans, i64 n, const tensor *tens
         const char *name = tensors[spans[i].index].name;
         if (spans[i].begin != covered)
             eqf_throw(r->ctx, EQF_E_PARSE, r->path, name, "tensor \"%s\" %s", name,
-                      spans[i].begin < covered ? "overlaps another one" : "leaves a hole before it");
+                      spans[i].begin < covered ? "overlaps another one"
+                                               : "leaves a hole before it");
         covered = spans[i].end;
     }
     if (covered != r->data_size)
@@ -144,8 +145,8 @@ tensor *safetensors_read(arena *a, const char *path, i64 *count)
         length = length << 8 | (u8)file[i];
     if (length > MAX_HEADER)
         eqf_throw(r.ctx, EQF_E_PARSE, path, NULL,
-                  "not safetensors: a header of %llu bytes, more than %d", (unsigned long long)length,
-                  MAX_HEADER);
+                  "not safetensors: a header of %llu bytes, more than %d",
+                  (unsigned long long)length, MAX_HEADER);
     if ((i64)length > size - 8)
         eqf_throw(r.ctx, EQF_E_PARSE, path, NULL, "the header has %lld bytes, the file only %lld",
                   (long long)length, (long long)(size - 8));
@@ -204,8 +205,7 @@ void safetensors_write(eqf_ctx *ctx, const char *path, const tensor *tensors, i6
     if (!a)
         eqf_throw(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         /* Data by falling element size keeps every tensor aligned; the header keeps the order. */
         i64 *begin = NEW_N(a, i64, count), *bytes = NEW_N(a, i64, count), end = 0, parts_n = 1;
         file_part *parts = NEW_N(a, file_part, count + 1);
