@@ -198,6 +198,7 @@ struct eqf_egraph {
 
     eg_vec journal;
     u32 marks;
+    bool journal_lost; /* memory ran out under a mark */
     eg_vec mark_state;
 
     eg_rule_state *rule;
@@ -335,7 +336,11 @@ u32 eg_lookup_sx(eg *g, const char *file, const sx *x, u32 *node);
 
 /* Kinds of row: first word of a row in g->rows. */
 enum { EG_ROW_RULE, EG_ROW_AXIOM, EG_ROW_NORMALISE };
-enum { EG_WHY_CONGRUENCE = 0xFFFFFFFEu, EG_WHY_NONE = 0xFFFFFFFFu };
+enum {
+    EG_WHY_GIVEN = 0xFFFFFFFDu, /* an equality taken over from another e-graph */
+    EG_WHY_CONGRUENCE = 0xFFFFFFFEu,
+    EG_WHY_NONE = 0xFFFFFFFFu
+};
 typedef struct eg_edge {
     u32 to;  /* e-node, 0 at the root of a tree */
     u32 why; /* offset of a row << 1 | 1 when the row reads from `to` to here; or EG_WHY_* */
@@ -365,7 +370,7 @@ eqf_status eg_union_sx(eg *g, const char *file, const sx *left, const sx *right,
 
 /* ---- journal.c ----------------------------------------------------------------------------- */
 
-enum { J_NODE, J_BODY, J_PARENT, J_INSERT, J_REMOVE, J_DATA, J_EDGE, J_RULE, J_COUNTS };
+enum { J_NODE, J_BODY, J_PARENT, J_INSERT, J_REMOVE, J_DATA, J_EDGE, J_RULE };
 void eg_journal_node(eg *g, u32 n, u32 word, u32 old);
 void eg_journal_body(eg *g, u32 body);
 void eg_journal_parent(eg *g, u32 c);

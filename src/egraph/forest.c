@@ -38,10 +38,10 @@ static void reroot(eg *g, u32 x)
     eg_edge carried = {0, EG_WHY_NONE};
     while (x) {
         eg_edge *e = eg_edge_of(g, x), old = *e;
-        if (g->marks && eg_vec_room(g, &g->journal, 8))
+        if (g->marks)
             eg_journal_edge(g, x);
         *e = carried;
-        carried = (eg_edge){x, old.why < EG_WHY_CONGRUENCE ? old.why ^ 1 : old.why};
+        carried = (eg_edge){x, old.why < EG_WHY_GIVEN ? old.why ^ 1 : old.why};
         x = old.to;
     }
 }
@@ -49,14 +49,14 @@ static void reroot(eg *g, u32 x)
 void eg_link(eg *g, u32 a, u32 b, u32 row)
 {
     u32 ca = eg_rec(g, a)[N_CLASS], cb = eg_rec(g, b)[N_CLASS];
-    u32 why = row < EG_WHY_CONGRUENCE ? row << 1 : row;
+    u32 why = row < EG_WHY_GIVEN ? row << 1 : row;
     bool at_b = ca == cb || eg_body_of(g, eg_find(g, cb))->nmembers <=
                                 eg_body_of(g, eg_find(g, ca))->nmembers;
     u32 from = at_b ? b : a, to = at_b ? a : b;
     reroot(g, from);
-    if (g->marks && eg_vec_room(g, &g->journal, 8))
+    if (g->marks)
         eg_journal_edge(g, from);
-    *eg_edge_of(g, from) = (eg_edge){to, row < EG_WHY_CONGRUENCE ? why | (at_b ? 1u : 0u) : why};
+    *eg_edge_of(g, from) = (eg_edge){to, row < EG_WHY_GIVEN ? why | (at_b ? 1u : 0u) : why};
 }
 
 bool eg_instance(eg *g, const char *file, const sx *x, eg_vec *out)

@@ -498,7 +498,7 @@ static bool reserve_node(eg *g, u32 op, u32 seg, u32 arity)
             return false;
     }
     if (g->marks && !eg_vec_room(g, &g->journal, 64 + 24 * arity))
-        return false;
+        return false; /* an add can still be refused; a union under way cannot */
     return true;
 }
 

@@ -14,10 +14,28 @@ enum { TUPLE_ANY, TUPLE_OLD, TUPLE_NEW };
 typedef struct step {
     u8 kind, filter;
     bool class_bound, payload_bound;
-    u32 atom, up_slot;
     bool or_up; /* DOWN: take the uses of child up_slot when they are fewer */
+    u32 atom, up_slot;
+    u32 child;  /* plan node after this step, 0 not made yet */
     u64 bind;   /* children to be bound here */
 } step;
+
+/* What can come next once certain atoms are matched: a few candidates, the one with the shortest
+ * list at run time is taken. */
+enum { MAX_CHOICES = 3, MAX_PLANS = 96 };
+typedef struct plan {
+    u32 n, done; /* atoms */
+    u64 bound;   /* variables */
+    step at[MAX_CHOICES];
+} plan;
+
+/* The e-nodes of one operator by (class, child in one slot); made when walking lists for the same
+ * purpose has cost more than making it. */
+typedef struct pair_index {
+    u32 *heads, *chain; /* chain: e-node, next entry */
+    u32 mask;
+    i64 size;
+} pair_index;
 
 typedef struct machine {
     eg *g;
@@ -26,12 +44,16 @@ typedef struct machine {
     const eg_headrow *heads;
     u32 w; /* watermark */
     bool need_new;
-    u32 nsteps, ticks, swaps;
-    step steps[EG_MAX_ATOMS];
+    u32 nplans, ticks, swaps;
+    i64 variant;
     u32 regs[EG_MAX_VARS];
     u32 nodes[EG_MAX_ATOMS];
     /* atoms without variables below them, found before the search */
     bool fixed[EG_MAX_ATOMS];
+    u64 work[EG_MAX_ATOMS]; /* spent on lists where a pair index would answer */
+    pair_index index[EG_MAX_ATOMS];
+    u32 index_slot[EG_MAX_ATOMS];
+    plan plans[MAX_PLANS];
 } machine;
 
 /* ---- results ------------------------------------------------------------------------------- */
@@ -100,13 +122,20 @@ static bool yield(machine *m)
 
 /* ---- the machine --------------------------------------------------------------------------- */
 
-static bool exec(machine *m, u32 i, bool any_new);
+static bool exec(machine *m, u32 p, bool any_new);
+static u32 make_plan(machine *m, u32 done, u64 bound, bool first);
+static void bind_atom(const eg_atom *a, u64 *bound);
 
-static inline bool next(machine *m, u32 i, bool any_new)
+/* The plan node after a step; 0: every atom is matched. */
+static u32 plan_after(machine *m, u32 p, step *st)
 {
-    if (i + 1 < m->nsteps)
-        return exec(m, i + 1, any_new);
-    return m->need_new && !any_new ? false : yield(m);
+    if (!st->child) {
+        u64 bound = m->plans[p].bound;
+        bind_atom(&m->r->atoms.at[st->atom], &bound);
+        u32 child = make_plan(m, m->plans[p].done | 1u << st->atom, bound, false);
+        st->child = child + 1;
+    }
+    return st->child - 1;
 }
 
 /* Children in the order of `swap`; true to stop. */
@@ -122,7 +151,9 @@ static inline bool bind_kids(machine *m, const step *st, const eg_atom *a, u32 n
         else if (m->regs[v] != kid)
             return false;
     }
-    return next(m, i, any_new);
+    if (i)
+        return exec(m, i, any_new);
+    return m->need_new && !any_new ? false : yield(m);
 }
 
 static inline bool visit(machine *m, const step *st, const eg_atom *a, u32 n, const u32 *rec,
@@ -267,7 +298,10 @@ static inline bool visit_class(machine *m, const step *st, const eg_atom *a, u32
     m->regs[a->cvar] = c;
     if (m->s->wide)
         m->nodes[st->atom] = eg_rec(m->g, b->members)[N_NEXT];
-    return next(m, i, any_new | is_new);
+    any_new |= is_new;
+    if (i)
+        return exec(m, i, any_new);
+    return m->need_new && !any_new ? false : yield(m);
 }
 
 static bool exec_classes(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
@@ -288,9 +322,131 @@ static bool exec_classes(machine *m, const step *st, const eg_atom *a, u32 i, bo
     return false;
 }
 
-static bool exec(machine *m, u32 i, bool any_new)
+/* ---- pair index ---------------------------------------------------------------------------- */
+
+static inline u32 pair_hash(u32 c, u32 kid)
 {
-    const step *st = &m->steps[i];
+    return (u32)((((u64)c << 32 | kid) * 0x9E3779B97F4A7C15u) >> 40);
+}
+
+/* Without room the lists do. */
+static void make_index(machine *m, const step *st, const eg_atom *a)
+{
+    eg *g = m->g;
+    const eg_log *l = &g->log[a->op];
+    u32 slots = 64, n = 0;
+    while (slots < 2 * l->alive && slots < 1u << 24)
+        slots *= 2;
+    pair_index *x = &m->index[st->atom];
+    x->size = 4 * ((i64)slots + 2 * (i64)l->alive + 2);
+    x->heads = eg_resize(g, NULL, 0, x->size);
+    m->work[st->atom] = 0;
+    if (!x->heads)
+        return;
+    g->scratch_bytes += x->size;
+    memset(x->heads, 0, 4 * (size_t)slots);
+    x->chain = x->heads + slots;
+    x->mask = slots - 1;
+    m->index_slot[st->atom] = st->up_slot;
+    for (u32 e = 0; e < l->nepochs; e++) {
+        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
+        for (u32 k = l->epoch[e].start; k < end; k++) {
+            const u32 *rec = eg_rec(g, l->at[k]);
+            u32 stamp = rec[N_STAMP];
+            if (stamp >> 2 != l->epoch[e].stamp || (stamp & S_FLAGS))
+                continue;
+            u32 kid = rec[N_KIDS + eg_step(l->at[k]) * st->up_slot];
+            u32 h = pair_hash(rec[N_CLASS], kid) & x->mask;
+            n++;
+            x->chain[2 * n] = l->at[k];
+            x->chain[2 * n + 1] = x->heads[h];
+            x->heads[h] = n;
+        }
+    }
+}
+
+static void free_indexes(machine *m)
+{
+    for (u32 k = 0; k < (u32)m->r->atoms.n; k++) {
+        if (m->index[k].heads) {
+            eg_free(m->g, m->index[k].heads, m->index[k].size);
+            m->g->scratch_bytes -= m->index[k].size;
+        }
+    }
+}
+
+static bool exec_pair(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg *g = m->g;
+    const pair_index *x = &m->index[st->atom];
+    u32 h = pair_hash(m->regs[a->cvar], m->regs[a->kids[st->up_slot]]) & x->mask;
+    for (u32 k = x->heads[h]; k; k = x->chain[2 * k + 1]) {
+        u32 n = x->chain[2 * k];
+        if (visit(m, st, a, n, eg_rec(g, n), i, any_new))
+            return true;
+    }
+    return false;
+}
+
+/* Class and a child are known: the shorter list, or an index when lists have cost enough. */
+static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg *g = m->g;
+    u32 k = st->atom;
+    if (m->index[k].heads && m->index_slot[k] == st->up_slot)
+        return exec_pair(m, st, a, i, any_new);
+    u32 down = eg_body_of(g, m->regs[a->cvar])->nmembers;
+    u32 up = eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses;
+    m->work[k] += MIN(down, up);
+    if (UNLIKELY(m->work[k] > 4 * (u64)g->log[a->op].alive + 256) && !a->commutative &&
+        !m->index[k].heads) {
+        make_index(m, st, a);
+        if (m->index[k].heads)
+            return exec_pair(m, st, a, i, any_new);
+    }
+    return up < down ? exec_up(m, st, a, i, any_new) : exec_down(m, st, a, i, any_new);
+}
+
+/* Length of the list that a step would walk. */
+static u32 list_length(const machine *m, const step *st)
+{
+    const eg *g = m->g;
+    const eg_atom *a = &m->r->atoms.at[st->atom];
+    switch (st->kind) {
+    case STEP_DOWN: {
+        u32 n = eg_body_of(g, m->regs[a->cvar])->nmembers;
+        if (!st->or_up)
+            return n;
+        if (m->index[st->atom].heads)
+            return 1;
+        return MIN(n, eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses);
+    }
+    case STEP_UP:
+        return eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses;
+    case STEP_SCAN:
+        return g->log[a->op].n;
+    case STEP_CLASSES:
+        return g->nclasses;
+    default:
+        return 0;
+    }
+}
+
+static bool exec(machine *m, u32 p, bool any_new)
+{
+    plan *at = &m->plans[p];
+    step *st = &at->at[0];
+    if (at->n > 1) {
+        u32 best = list_length(m, st);
+        for (u32 k = 1; k < at->n && best; k++) {
+            u32 length = list_length(m, &at->at[k]);
+            if (length < best) {
+                best = length;
+                st = &at->at[k];
+            }
+        }
+    }
+    u32 i = LIKELY(st->child) ? st->child - 1 : plan_after(m, p, st);
     const eg_atom *a = &m->r->atoms.at[st->atom];
     if (UNLIKELY((++m->ticks & 4095) == 0) && poll(m))
         return true;
@@ -298,10 +454,7 @@ static bool exec(machine *m, u32 i, bool any_new)
     case STEP_SCAN:
         return exec_scan(m, st, a, i, any_new);
     case STEP_DOWN:
-        if (st->or_up && eg_body_of(m->g, m->regs[a->kids[st->up_slot]])->nuses <
-                             eg_body_of(m->g, m->regs[a->cvar])->nmembers)
-            return exec_up(m, st, a, i, any_new);
-        return exec_down(m, st, a, i, any_new);
+        return st->or_up ? exec_both(m, st, a, i, any_new) : exec_down(m, st, a, i, any_new);
     case STEP_UP:
         return exec_up(m, st, a, i, any_new);
     case STEP_LOOK:
@@ -326,7 +479,7 @@ static u64 plan_atom(machine *m, u32 k, u64 bound, bool first, u8 filter, step *
 {
     const eg *g = m->g;
     const eg_atom *a = &m->r->atoms.at[k];
-    *st = (step){.atom = k, .filter = filter};
+    *st = (step){.filter = filter, .atom = k};
     st->class_bound = bound >> a->cvar & 1;
     if (a->op == EG_OP_CLASSES) {
         st->kind = st->class_bound ? STEP_CHECK : STEP_CLASSES;
@@ -400,46 +553,67 @@ static u8 filter_of(u32 k, i64 variant)
     return variant < 0 || k > variant ? TUPLE_ANY : k == variant ? TUPLE_NEW : TUPLE_OLD;
 }
 
-/* Orders the atoms, greedily cheapest first; `variant` is the atom to be new, -1 for all matches. */
+/* A node of the plan; 0 when no atom is left. The first step's candidates were counted exactly, so
+ * only the best is kept; later ones are compared at run time. */
+static u32 make_plan(machine *m, u32 done, u64 bound, bool first)
+{
+    const eg_rule *r = m->r;
+    u64 cost[MAX_CHOICES];
+    step best[MAX_CHOICES];
+    u32 n = 0, most = first || m->nplans + EG_MAX_ATOMS > MAX_PLANS ? 1 : MAX_CHOICES;
+    i64 v = m->variant;
+    for (u32 k = 0; k < (u32)r->atoms.n; k++) {
+        if (done >> k & 1 || (first && v >= 0 && !m->fixed[v] && k != v))
+            continue;
+        step st;
+        u64 c = plan_atom(m, k, bound, first, filter_of(k, v), &st);
+        u32 i = n < most ? n++ : n;
+        if (i == n && c >= cost[n - 1])
+            continue;
+        if (i == n)
+            i--;
+        for (; i > 0 && cost[i - 1] > c; i--) {
+            cost[i] = cost[i - 1];
+            best[i] = best[i - 1];
+        }
+        cost[i] = c;
+        best[i] = st;
+    }
+    if (!n)
+        return 0;
+    while (n > 1 && (cost[0] == 0 || cost[n - 1] >= 1000)) /* look-ups first, scans last */
+        n--;
+    u32 p = ++m->nplans;
+    plan *at = &m->plans[p];
+    at->n = n;
+    at->done = done;
+    at->bound = bound;
+    memcpy(at->at, best, n * sizeof *best);
+    return p;
+}
+
+/* `variant` is the atom to be new, -1 for all matches. */
 static void run_variant(machine *m, u64 bound, i64 variant)
 {
     const eg_rule *r = m->r;
-    bool done[EG_MAX_ATOMS], any_new = false;
-    m->nsteps = 0;
+    bool any_new = false;
+    u32 done = 0;
+    m->variant = variant;
     for (u32 k = 0; k < (u32)r->atoms.n; k++) {
-        done[k] = m->fixed[k];
         if (!m->fixed[k])
             continue;
+        done |= 1u << k;
         bool is_new = eg_rec(m->g, m->nodes[k])[N_STAMP] >> 2 >= m->w;
         u8 f = filter_of(k, variant);
         if (f != TUPLE_ANY && is_new != (f == TUPLE_NEW))
             return;
         any_new |= is_new;
     }
-    bool first = true;
-    for (;;) {
-        u64 best = UINT64_MAX;
-        step chosen = {0};
-        for (u32 k = 0; k < (u32)r->atoms.n; k++) {
-            if (done[k] || (first && variant >= 0 && !m->fixed[variant] && k != variant))
-                continue;
-            step st;
-            u64 cost = plan_atom(m, k, bound, first, filter_of(k, variant), &st);
-            if (cost < best) {
-                best = cost;
-                chosen = st;
-            }
-        }
-        if (best == UINT64_MAX)
-            break;
-        m->steps[m->nsteps++] = chosen;
-        done[chosen.atom] = true;
-        bind_atom(&r->atoms.at[chosen.atom], &bound);
-        first = false;
-    }
+    m->nplans = 0;
     m->swaps = 0;
-    if (m->nsteps)
-        exec(m, 0, any_new);
+    u32 p = make_plan(m, done, bound, true);
+    if (p)
+        exec(m, p, any_new);
     else if (!m->need_new || any_new)
         yield(m);
 }
@@ -512,9 +686,14 @@ void eg_search_run(eg_search *s)
     }
     if (!find_fixed(&m, &bound))
         return;
+    for (u32 k = 0; k < natoms; k++) {
+        m.work[k] = 0;
+        m.index[k].heads = NULL;
+    }
     if (!s->watermark || s->full) {
         m.w = 0;
         run_variant(&m, bound, -1);
+        free_indexes(&m);
         return;
     }
     /* what the variants would start from, against one pass over all */
@@ -529,10 +708,13 @@ void eg_search_run(eg_search *s)
         start_all = MIN(start_all, plan_atom(&m, k, bound, true, TUPLE_ANY, &st));
     }
     if (s->delta_only || start_delta <= start_all) {
-        for (u32 k = 0; k < natoms && !s->cut && !s->failed; k++)
-            run_variant(&m, bound, k);
+        for (u32 k = 0; k < natoms && !s->cut && !s->failed; k++) {
+            if (delta_size(&g->log[r->atoms.at[k].op], m.w))
+                run_variant(&m, bound, k);
+        }
     } else {
         m.need_new = true;
         run_variant(&m, bound, -1);
     }
+    free_indexes(&m);
 }

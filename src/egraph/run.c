@@ -416,7 +416,7 @@ static void iterate(run *r, i64 iteration)
             r->cut[i] = 1;
         if (r->cut[i])
             continue;
-        if (g->marks && eg_vec_room(g, &g->journal, 8))
+        if (g->marks)
             eg_journal_rule(g, r->state[i]);
         g->rule[r->state[i]].watermark = g->now;
     }
