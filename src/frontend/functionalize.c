@@ -59,6 +59,8 @@ const char *fe_functional_name(arena *a, const char *target)
     if (strncmp(target, "aten.", 5) != 0)
         return NULL;
     const char *dot = strchr(target + 5, '.');
+    if (dot && !strncmp(target + 5, "__i", 3) && dot[-1] == '_' && dot[-2] == '_')
+        return arena_printf(a, "aten.__%s", target + 8); /* __ior__ is __or__ */
     if (!dot || dot[-1] != '_' || dot[-2] == '_' || dot - 1 == target + 5)
         return NULL;
     return arena_printf(a, "%.*s%s", (int)(dot - 1 - target), target, dot);
@@ -166,16 +168,10 @@ static fe_tensor *put(fe_lower *l, const fe_slot *s, fe_tensor *parent, fe_tenso
         }
         return fe_slice_write(l, parent, part, d, start, part->dims[d].extent, 1);
     }
-    if (is(n, "diagonal") && rank == 2) {
-        i64 d1 = dim_arg(l, scope, n, "dim1", rank, 0), d2 = dim_arg(l, scope, n, "dim2", rank, 1);
-        i64 offset = int_arg(l, scope, n, "offset", 0);
-        fe_tensor *at = fe_op2(l, IR_sub, fe_positions(l, parent, d2), fe_positions(l, parent, d1));
-        fe_tensor *hit = fe_op2(l, IR_eq, at, fe_int(l, DT_i64, offset));
-        if (part->rank && part->dims[0].extent != sizes[d1] && part->dims[0].extent > 1)
-            not_understood(l, n);
-        fe_tensor *spread = fe_unsqueeze(l, part, d1 == 0 ? 1 : 0);
-        return fe_where(l, hit, spread, parent);
-    }
+    if (is(n, "diagonal"))
+        return fe_diagonal_write(l, parent, part, int_arg(l, scope, n, "offset", 0),
+                                 dim_arg(l, scope, n, "dim1", rank, 0),
+                                 dim_arg(l, scope, n, "dim2", rank, 1));
     not_understood(l, n);
 }
 

@@ -71,11 +71,38 @@ void fe_note_plain(fe_lower *l, const char *what)
 
 /* ---- numbers and types ------------------------------------------------------------------------ */
 
+static const fe_symbol *open_symbol(fe_lower *l, const fe_expr *e)
+{
+    if (e->op == FE_EXPR_SYMBOL && !l->symbol_known[e->symbol])
+        return &l->source->symbols[e->symbol];
+    const fe_symbol *s = NULL;
+    for (u32 k = 0; k < e->n && !s; k++)
+        s = open_symbol(l, e->at[k]);
+    return s;
+}
+
+/* The symbol in e whose value only a run knows. */
+static const fe_symbol *data_symbol(fe_lower *l, const fe_expr *e)
+{
+    if (e->op == FE_EXPR_SYMBOL && l->source->symbols[e->symbol].depends_on_data)
+        return &l->source->symbols[e->symbol];
+    const fe_symbol *s = NULL;
+    for (u32 k = 0; k < e->n && !s; k++)
+        s = data_symbol(l, e->at[k]);
+    return s;
+}
+
 i64 fe_eval(fe_lower *l, const fe_expr *e, const char *what)
 {
     i64 v;
-    if (!e || !fe_expr_int(e, &l->env, &v))
+    if (!e || !fe_expr_int(e, &l->env, &v)) {
+        const fe_symbol *open = e ? open_symbol(l, e) : NULL;
+        if (open)
+            eqf_throw(l->ctx, EQF_E_ARGUMENT, l->source->file, open->name,
+                      "a symbolic dim without a value; give one, as in %s=%lld", open->name,
+                      (long long)(open->has_hint ? open->hint : 2));
         fe_fail(l, "%s: the size `%s` has no value", what, e ? e->text : "?");
+    }
     return v;
 }
 
@@ -577,10 +604,32 @@ static void lower_opaque(fe_call *c, const char *reason)
 
 /* ---- nodes ------------------------------------------------------------------------------------- */
 
-/* Why no lowering may be tried: a dtype that the IR lacks. NULL: none. */
+static const fe_symbol *argument_symbol(fe_call *c, const fe_arg *a)
+{
+    const fe_symbol *s = NULL;
+    for (i64 k = 0; a->kind == FE_ARG_LIST && k < a->n && !s; k++)
+        s = argument_symbol(c, &a->items[k]);
+    if (a->kind < FE_ARG_TENSOR || a->kind > FE_ARG_SYM_BOOL)
+        return s;
+    const fe_value *v = &c->scope->graph->values[a->value.i];
+    if (v->number)
+        s = data_symbol(c->l, v->number);
+    for (i64 d = 0; v->kind == FE_VALUE_TENSOR && d < v->rank && !s; d++)
+        s = data_symbol(c->l, v->sizes[d]);
+    return s;
+}
+
+/* Why no lowering may be tried: a dtype that the IR lacks, a size that only a run knows. */
 static const char *foreign_reason(fe_call *c)
 {
     fe_lower *l = c->l;
+    const fe_symbol *s = NULL;
+    for (i64 k = 0; k < c->node->n_inputs && !s; k++)
+        s = argument_symbol(c, &c->node->inputs[k]);
+    for (i64 k = 0; k < c->node->n_outputs && !s; k++)
+        s = argument_symbol(c, &c->node->outputs[k]);
+    if (s)
+        return arena_printf(l->a, "the size or number %s depends on data", s->name);
     for (i64 k = 0;; k++) {
         const fe_arg *o = flat_output(c->node, k);
         if (!o)

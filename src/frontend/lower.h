@@ -156,6 +156,9 @@ fe_tensor *fe_slice(fe_lower *l, const fe_tensor *x, i64 d, i64 start, i64 n, i6
 fe_tensor *fe_select(fe_lower *l, const fe_tensor *x, i64 d, i64 index);
 fe_tensor *fe_cat(fe_lower *l, fe_tensor *const *xs, i64 n, i64 d);
 fe_tensor *fe_diagonal(fe_lower *l, const fe_tensor *x, i64 offset, i64 d1, i64 d2);
+/* Writes `part`, shaped as fe_diagonal gives it, over a diagonal. */
+fe_tensor *fe_diagonal_write(fe_lower *l, const fe_tensor *x, const fe_tensor *part, i64 offset,
+                             i64 d1, i64 d2);
 fe_tensor *fe_flip(fe_lower *l, const fe_tensor *x, i64 d);
 fe_tensor *fe_pad(fe_lower *l, const fe_tensor *x, i64 d, i64 before, i64 after,
                   const fe_tensor *value);

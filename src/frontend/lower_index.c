@@ -354,10 +354,9 @@ static fe_tensor *written(fe_call *c, fe_tensor *x, i64 d, fe_tensor *index, fe_
                           ir_reducer r)
 {
     fe_lower *l = c->l;
-    if (x->rank == 0) {
+    if (x->rank == 0)
         fe_decline(l, "an index into a number");
-    }
-    index = fe_cast(l, DT_i64, index);
+    index = wrapped(l, index, x->dims[d].extent);
     if (index->rank == 0)
         index = fe_unsqueeze(l, index, 0);
     i8 li[1] = {0}, lb[64], lv[64];
@@ -383,10 +382,9 @@ void fe_lower_index_fill(fe_call *c) /* self dim index value */
     fe_lower *l = c->l;
     fe_tensor *x = fe_t(c, 0), *value = fe_cast(l, x->dtype, fe_t(c, 3));
     i64 d = x->rank ? fe_axis_i(c, x, 1) : 0;
-    fe_tensor *index = wrapped(l, fe_t(c, 2), x->rank ? x->dims[d].extent : 1);
     for (i64 k = 0; k < x->rank; k++)
         value = fe_unsqueeze(l, value, 0);
-    fe_ret(c, written(c, x, d, index, value, IR_NO_REDUCER));
+    fe_ret(c, written(c, x, d, fe_t(c, 2), value, IR_NO_REDUCER));
 }
 
 void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */

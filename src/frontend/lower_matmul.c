@@ -141,16 +141,14 @@ void fe_lower_bilinear(fe_call *c)
     fe_tensor *a = fe_t(c, 0), *b = fe_t(c, 1), *w = fe_t(c, 2), *bias = fe_t_opt(c, 3);
     i8 la[64], lb[64], lw[3] = {60, 61, 62}, lm[64], out[64];
     i64 n = a->rank - 1;
-    u8 t = a->dtype, wide = fe_wide(t);
-    a = fe_cast(l, wide, a), b = fe_cast(l, wide, b), w = fe_cast(l, wide, w);
     for (i64 d = 0; d < n; d++)
         la[d] = lb[d] = lm[d] = out[d] = (i8)d;
     la[n] = 61, lb[n] = 62, lm[n] = 60, lm[n + 1] = 62, out[n] = 60;
     fe_tensor *m = fe_contract(l, a, la, w, lw, lm, n + 2);
     fe_tensor *y = fe_contract(l, m, lm, b, lb, out, n + 1);
     if (bias)
-        y = fe_op2(l, IR_add, y, fe_cast(l, wide, bias));
-    fe_ret(c, fe_cast(l, t, y));
+        y = fe_arith(l, IR_add, y, bias);
+    fe_ret(c, y);
 }
 
 /* i1, i2, i3 with unit dims put in at expand*, multiplied, summed over sumdim. */

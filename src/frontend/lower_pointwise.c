@@ -302,17 +302,24 @@ void fe_lower_lerp(fe_call *c)
     fe_tensor *w = fe_t(c, 2);
     fe_tensor *xs[3] = {fe_t(c, 0), fe_t(c, 1), w};
     u8 t = widen(l, xs, 3);
-    fe_tensor *step = fe_op2(l, IR_mul, xs[2], fe_op2(l, IR_sub, xs[1], xs[0]));
-    fe_ret(c, fe_cast(l, t, fe_op2(l, IR_add, xs[0], step)));
+    /* From the nearer end, as eager does: exact at both. */
+    fe_tensor *is_far = fe_op2(l, IR_le, fe_num(l, xs[2]->dtype, 0.5), fe_op1(l, IR_abs, xs[2]));
+    fe_tensor *part = fe_where(l, is_far, fe_op2n(l, IR_sub, xs[2], 1), xs[2]);
+    fe_tensor *from = fe_where(l, is_far, xs[1], xs[0]);
+    fe_tensor *step = fe_op2(l, IR_mul, part, fe_op2(l, IR_sub, xs[1], xs[0]));
+    fe_ret(c, fe_cast(l, t, fe_op2(l, IR_add, from, step)));
 }
 
 /* ---- activations --------------------------------------------------------------------------------- */
 
-/* log(1 + exp x), stable on both sides. */
-static fe_tensor *softplus(fe_lower *l, const fe_tensor *x)
+/* log(1 + exp x); x itself where scale * x is above the threshold, which also keeps exp finite. */
+static fe_tensor *softplus(fe_lower *l, fe_tensor *x, f64 scale, f64 threshold)
 {
-    fe_tensor *tail = fe_op1(l, IR_exp, fe_op1(l, IR_neg, fe_op1(l, IR_abs, x)));
-    return fe_op2(l, IR_add, fe_op2n(l, IR_max, x, 0), fe_op1(l, IR_log1p, tail));
+    fe_tensor *in = scale == 1.0 ? x : fe_op2n(l, IR_mul, x, scale);
+    fe_tensor *out = fe_op1(l, IR_log1p, fe_op1(l, IR_exp, in));
+    if (scale != 1.0)
+        out = fe_op2n(l, IR_mul, out, 1.0 / scale);
+    return fe_where(l, fe_op2(l, IR_lt, fe_num(l, x->dtype, threshold), in), x, out);
 }
 
 static fe_tensor *elu(fe_lower *l, const fe_tensor *x, f64 alpha, f64 scale, f64 input_scale)
@@ -352,15 +359,9 @@ void fe_lower_activation(fe_call *c)
     case FE_SILU:
         y = fe_op2(l, IR_mul, x, fe_op1(l, IR_sigmoid, x));
         break;
-    case FE_SOFTPLUS: {
-        f64 beta = fe_f(c, 1), threshold = fe_f(c, 2);
-        fe_tensor *in = beta == 1.0 ? x : fe_op2n(l, IR_mul, x, beta);
-        fe_tensor *out = softplus(l, in);
-        if (beta != 1.0)
-            out = fe_op2n(l, IR_mul, out, 1.0 / beta);
-        y = fe_where(l, fe_op2(l, IR_lt, fe_num(l, x->dtype, threshold), in), x, out);
+    case FE_SOFTPLUS:
+        y = softplus(l, x, fe_f(c, 1), fe_f(c, 2));
         break;
-    }
     case FE_ELU:
         y = elu(l, x, fe_f(c, 1), fe_f(c, 2), fe_f(c, 3));
         break;
@@ -384,7 +385,7 @@ void fe_lower_activation(fe_call *c)
         y = hardsigmoid(l, x);
         break;
     case FE_MISH:
-        y = fe_op2(l, IR_mul, x, fe_op1(l, IR_tanh, softplus(l, x)));
+        y = fe_op2(l, IR_mul, x, fe_op1(l, IR_tanh, softplus(l, x, 1, 20)));
         break;
     case FE_LOGSIGMOID: {
         fe_tensor *tail = fe_op1(l, IR_exp, fe_op1(l, IR_neg, fe_op1(l, IR_abs, x)));

@@ -260,13 +260,12 @@ void fe_lower_cosine_similarity(fe_call *c) /* x1 x2 dim eps */
     fe_tensor *pair[2] = {a, b};
     fe_broadcast_all(l, pair, 2);
     i64 d = fe_axis_i(c, pair[0], 2);
-    fe_tensor *dot = fe_reduce(l, IR_SUM, fe_op2(l, IR_mul, pair[0], pair[1]), bit(d), false);
-    fe_tensor *length = NULL;
     for (int i = 0; i < 2; i++) {
-        fe_tensor *n = fe_op2n(l, IR_max, vector_norm(l, pair[i], 2, bit(d), false), fe_f(c, 3));
-        length = length ? fe_op2(l, IR_mul, length, n) : n;
+        fe_tensor *n = fe_op2n(l, IR_max, vector_norm(l, pair[i], 2, bit(d), true), fe_f(c, 3));
+        pair[i] = fe_op2(l, IR_div, pair[i], n);
     }
-    fe_ret(c, fe_cast(l, t, fe_op2(l, IR_div, dot, length)));
+    fe_tensor *dot = fe_reduce(l, IR_SUM, fe_op2(l, IR_mul, pair[0], pair[1]), bit(d), false);
+    fe_ret(c, fe_cast(l, t, dot));
 }
 
 /* |x1_i - x2_j|_p for rows i of x1 and j of x2. */
@@ -541,13 +540,14 @@ static fe_tensor *nll(fe_call *c, fe_tensor *x, fe_tensor *target, i64 reduction
     fe_lower *l = c->l;
     i64 d = x->rank > 1 ? 1 : 0;
     target = fe_cast(l, DT_i64, target);
-    fe_tensor *t = fe_unsqueeze(l, target, d);
-    fe_tensor *hit = fe_op2(l, IR_eq, fe_positions(l, x, d), t);
+    fe_tensor *live = fe_op2(l, IR_ne, target, fe_int(l, DT_i64, ignore));
+    fe_tensor *safe = fe_where(l, live, target, fe_int(l, DT_i64, 0));
+    fe_tensor *hit = fe_op2(l, IR_eq, fe_positions(l, x, d), fe_unsqueeze(l, safe, d));
     fe_tensor *zero = fe_num(l, x->dtype, 0);
     fe_tensor *picked = fe_reduce(l, IR_SUM, fe_where(l, hit, x, zero), bit(d), false);
-    fe_tensor *live = fe_op2(l, IR_ne, target, fe_int(l, DT_i64, ignore));
     fe_tensor *loss = fe_where(l, live, fe_op1(l, IR_neg, picked), zero);
-    fe_tensor *count = fe_reduce(l, IR_SUM, fe_cast(l, x->dtype, live), all_dims(target), false);
+    fe_tensor *count = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, live), all_dims(target), false);
+    count = fe_cast(l, x->dtype, count);
     if (weight_out)
         *weight_out = count;
     if (reduction == 0)
@@ -584,7 +584,7 @@ void fe_lower_loss(fe_call *c) /* self target reduction [parameter] */
 {
     fe_lower *l = c->l;
     fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
-    u8 t = fe_promote(xs, 2);
+    u8 t = c->row->code == FE_HINGE ? xs[0]->dtype : fe_promote(xs, 2); /* hinge only tests it */
     fe_tensor *a = fe_cast(l, fe_wide(t), xs[0]), *b = fe_cast(l, fe_wide(t), xs[1]), *y;
     i64 kind = c->row->code, reduction = fe_i(c, kind == FE_HINGE ? 3 : 2);
     if (!dtype_is_float((dtype)t))
@@ -615,8 +615,10 @@ void fe_lower_loss(fe_call *c) /* self target reduction [parameter] */
         fe_tensor *p = fe_b(c, 3) ? fe_op1(l, IR_exp, b) : b;
         fe_tensor *zero = fe_num(l, a->dtype, 0);
         y = fe_op2(l, IR_mul, p, log);
-        if (!fe_b(c, 3))
+        if (!fe_b(c, 3)) {
             y = fe_where(l, fe_op2(l, IR_eq, b, zero), zero, y);
+            y = fe_where(l, fe_op2(l, IR_ne, b, b), fe_num(l, a->dtype, (f64)NAN), y);
+        }
         y = fe_op2(l, IR_sub, y, fe_op2(l, IR_mul, p, a));
     }
     fe_ret(c, fe_cast(l, t, reduced(l, y, reduction)));

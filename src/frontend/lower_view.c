@@ -474,6 +474,12 @@ void fe_lower_diagonal(fe_call *c)
     fe_ret(c, fe_diagonal(c->l, x, fe_i(c, 1), fe_axis_i(c, x, 2), fe_axis_i(c, x, 3)));
 }
 
+void fe_lower_diagonal_scatter(fe_call *c) /* self src offset dim1 dim2 */
+{
+    fe_tensor *x = fe_t(c, 0), *src = fe_cast(c->l, x->dtype, fe_t(c, 1));
+    fe_ret(c, fe_diagonal_write(c->l, x, src, fe_i(c, 2), fe_axis_i(c, x, 3), fe_axis_i(c, x, 4)));
+}
+
 void fe_lower_diag(fe_call *c)
 {
     fe_lower *l = c->l;

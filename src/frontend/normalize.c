@@ -181,7 +181,7 @@ static bool split_scale(const nz *z, ir_term x, ir_term *y, f64 *c)
         return true;
     }
     for (i64 i = 0; nz_is(z, x, IR_mul) && i < 2; i++)
-        if (nz_number(z, nz_arg(z, x, i), c) && isfinite(*c) && *c != 0.0) {
+        if (nz_number(z, nz_arg(z, x, i), c) && isfinite(*c)) {
             *y = nz_arg(z, x, 1 - i);
             return true;
         }
@@ -268,7 +268,7 @@ static bool rule_div(nz *z, const ir_term *x, ir_term *out)
         *out = scaled(z, nz_2(z, IR_div, y, x[1]), c);
         return true;
     }
-    if (split_scale(z, x[1], &y, &c)) {
+    if (split_scale(z, x[1], &y, &c) && c != 0.0) {
         *out = scaled(z, nz_2(z, IR_div, x[0], y), 1.0 / c);
         return true;
     }

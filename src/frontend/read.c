@@ -71,10 +71,6 @@ static void fix_symbols(fe_lower *l, const fe_read_options *o, size_list *sizes)
         l->symbol_known[i] = is_given || symbol->depends_on_data || (o->use_hints && symbol->has_hint);
         vec_push(l->a, sizes, (fe_size){symbol->name, l->symbol_values[i], !is_given,
                                         symbol->depends_on_data});
-        if (!l->symbol_known[i])
-            eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, symbol->name,
-                      "a symbolic dim without a value; give one, as in %s=%lld", symbol->name,
-                      (long long)(symbol->has_hint ? symbol->hint : 2));
     }
 }
 
@@ -173,6 +169,10 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
                : source->kind == FE_IN_TENSOR  ? IR_CONSTANT
                                                : IR_INPUT;
     in->name = unique_name(l, all, i, want);
+    for (i64 k = 0; source->weight && k < l->source->n_inputs; k++)
+        if (!l->source->inputs[k].weight && l->source->inputs[k].kind == FE_IN_USER &&
+            !strcmp(l->source->inputs[k].name, want)) /* callers' names come first */
+            in->name = unique_name(l, all, i, arena_printf(l->a, "%s.1", want));
     in->weight = source->weight;
     if (source->weight)
         in->key = intern_cstr(l->p->names, source->weight->fqn);

@@ -82,6 +82,40 @@ static bool cut(fe_lower *l, fe_vars v, const i64 *sizes, i64 n, int pass)
     return true;
 }
 
+/* A concatenation of equal parts whose variable is to be cut into (part, position) is a stack: made
+ * anew, so that the parts keep their own variable. False when it is none. */
+static bool as_stack(fe_lower *l, u32 *term, u8 type, fe_vars group, const i64 *sizes, i64 n,
+                     fe_dim *dims)
+{
+    fe_draft d = l->drafts.at[*term];
+    if (d.op != IR_concat || group.n != 1 || fe_flat(l->space, d.to).at[0] != group.at[0])
+        return false;
+    i64 first = 0, second = -1;
+    while (first < n && sizes[first] == 1)
+        first++;
+    for (i64 k = first + 1; k < n; k++)
+        if (sizes[k] != 1 && second >= 0)
+            return false;
+        else if (sizes[k] != 1)
+            second = k;
+    if (second < 0 || sizes[first] != d.arg_count)
+        return false;
+    for (i64 k = 0; k < d.arg_count; k++)
+        if (!d.axis.at[k] || fe_var_extent(l->space, d.axis.at[k]) != sizes[second] ||
+            !fe_unify(l->space, fe_flat(l->space, (fe_vars){&d.axis.at[0], 1}).at[0],
+                      fe_flat(l->space, (fe_vars){&d.axis.at[k], 1}).at[0]))
+            return false;
+    for (i64 k = 0; k < n; k++)
+        dims[k] = (fe_dim){.extent = sizes[k]};
+    dims[first] = fe_dim_new(l, sizes[first]);
+    dims[second].vars = fe_flat(l->space, (fe_vars){arena_copy(l->a, d.axis.at, 4), 1});
+    *term = fe_draft_new(l, (fe_draft){.op = IR_concat, .dtype = type, .args = d.args,
+                                       .arg_count = d.arg_count,
+                                       .axis = {NEW_N(l->a, u32, d.arg_count), d.arg_count},
+                                       .to = dims[first].vars});
+    return true;
+}
+
 fe_tensor *fe_view(fe_lower *l, const fe_tensor *x, i64 rank, const i64 *sizes)
 {
     fe_dim *dims = NEW_N(l->a, fe_dim, rank);
@@ -121,7 +155,7 @@ fe_tensor *fe_view(fe_lower *l, const fe_tensor *x, i64 rank, const i64 *sizes)
                     e *= fe_var_extent(l->space, group.at[at]);
                 dims[d].vars = (fe_vars){group.at + first, at - first};
             }
-        } else {
+        } else if (!as_stack(l, &term, x->dtype, group, sizes + k, k_end - k, dims + k)) {
             id_list to = {0};
             for (i64 d = k; d < k_end; d++) {
                 dims[d] = fe_dim_new(l, sizes[d]);
@@ -441,6 +475,21 @@ fe_tensor *fe_diagonal(fe_lower *l, const fe_tensor *x, i64 offset, i64 d1, i64 
     return fe_tensor_new(l, term, x->dtype, dims.n, dims.at);
 }
 
+fe_tensor *fe_diagonal_write(fe_lower *l, const fe_tensor *x, const fe_tensor *part, i64 offset,
+                             i64 d1, i64 d2)
+{
+    fe_tensor *at = fe_op2(l, IR_sub, fe_positions(l, x, d2), fe_positions(l, x, d1));
+    fe_tensor *hit = fe_op2(l, IR_eq, at, fe_int(l, DT_i64, offset));
+    fe_tensor *zero = fe_cast(l, x->dtype, fe_int(l, DT_i64, 0));
+    /* The diagonal is the last dim of the part: row i reads its element i - first. */
+    i64 n = part->dims[part->rank - 1].extent, first = MAX(-offset, 0), order[FE_MAX_RANK], m = 0;
+    fe_tensor *rows = fe_pad(l, part, part->rank - 1, first, x->dims[d1].extent - first - n, zero);
+    for (i64 d = 0; d < x->rank; d++)
+        if (d != d2)
+            order[m] = d == d1 ? part->rank - 1 : d - (d > d1) - (d > d2), m++;
+    return fe_where(l, hit, fe_unsqueeze(l, fe_permute(l, rows, order), d2), x);
+}
+
 fe_tensor *fe_unfold(fe_lower *l, const fe_tensor *x, i64 d, i64 size, i64 step)
 {
     i64 n = (x->dims[d].extent - size) / step + 1;
@@ -488,7 +537,11 @@ fe_tensor *fe_slice_write(fe_lower *l, const fe_tensor *x, const fe_tensor *src,
     for (i64 i = 0; i < x->rank; i++)
         sizes[i] = i == d ? n : x->dims[i].extent;
     fe_tensor *value = fe_expand(l, src, x->rank, sizes);
-    if (step == 1 || n == 1) {
+    if (n == 1) {
+        fe_tensor *hit = fe_op2(l, IR_eq, fe_positions(l, x, d), fe_int(l, DT_i64, start));
+        return fe_where(l, hit, value, x);
+    }
+    if (step == 1) {
         fe_tensor *parts[3];
         i64 count = 0;
         if (start)
