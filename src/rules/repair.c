@@ -148,6 +148,37 @@ i64 leaf_index(const solver *s, ir_term t)
     return -1;
 }
 
+/* x * t without a new multiplication, or none: constants and signs inside t take it. */
+static ir_term absorbed(form *f, ir_term t, f64 x)
+{
+    ir_node n = *ir_get(f->w, t);
+    ir_term args[2] = {{0}, {0}};
+    f64 value;
+    for (i64 i = 0; i < n.arg_count && i < 2; i++)
+        args[i] = n.args[i];
+    switch (n.op) {
+    case IR_const:
+        return tm_is_const(f, t, &value) ? tm_real(f, x * value) : (ir_term){0};
+    case IR_neg:
+        return x == -1 ? args[0] : tm_2(f, IR_mul, tm_real(f, -x), args[0]);
+    case IR_sub:
+        return x == -1 ? tm_2(f, IR_sub, args[1], args[0]) : (ir_term){0};
+    case IR_mul: case IR_matmul: case IR_div: case IR_reduce:
+        if (n.op == IR_reduce && n.attr.reducer != IR_SUM)
+            return (ir_term){0};
+        for (i64 i = 0; i < (n.op == IR_div ? 1 : n.arg_count); i++) {
+            ir_term a = absorbed(f, args[i], x);
+            if (a.i) {
+                args[i] = a;
+                return tm_again(f, t, args);
+            }
+        }
+        return (ir_term){0};
+    default:
+        return (ir_term){0};
+    }
+}
+
 slot_use add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly target, i64 block)
 {
     for (i64 i = 0; i < s->accs.n; i++) {
@@ -160,18 +191,20 @@ slot_use add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly tar
     }
     if (s->accs.n == 16)
         return (slot_use){-1, {0, 1}};
-    /* A contribution that is a rational times another's later gets the plain one. */
+    /* One term with a rational in front is kept without it; later ones refer to it. */
     rat c = {1, 1};
     if (op == IR_SUM && target.n == 1 && !rat_is(target.at[0].c, 1)) {
-        poly plain = poly_scale(s->f, target, rat_of(target.at[0].c.d, target.at[0].c.n), 0);
-        ir_term simple = tm_2(s->f, IR_mul, tm_real(s->f, 1 / rat_value(target.at[0].c)), term);
-        ir_term printed = print_poly(s->f, plain);
-        bool is_row = ir_get(s->f->w, printed)->op == IR_reduce || printed.i == s->f->lanes.i;
-        if (is_row && mono_part(s->f, plain.at[0].mono, DEP_S, DEP_S) == 0)
-            simple = printed;
-        c = target.at[0].c;
-        term = simple;
-        target = plain;
+        rat inverse = rat_of(target.at[0].c.d, target.at[0].c.n);
+        poly plain = poly_scale(s->f, target, inverse, 0);
+        f64 x = rat_value(inverse);
+        ir_term simple = absorbed(s->f, term, x);
+        if (!simple.i)
+            simple = tm_2(s->f, IR_mul, tm_real(s->f, x), term);
+        if (poly_eq(poly_flat(s->f, form_of(s->f, simple)), plain)) {
+            c = target.at[0].c;
+            term = simple;
+            target = plain;
+        }
     }
     i64 slot = s->accs.n;
     vec_push(s->a, &s->accs, (accumulator){.op = op, .term = term, .target = target,

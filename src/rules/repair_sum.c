@@ -1161,6 +1161,13 @@ static bool plain_sum(solver *s, i64 k, poly p)
     if (use.slot < 0)
         return fail(s, s->body[k], "needs more than 16 accumulators");
     s->readout[k] = tm_2(s->f, IR_mul, tm_real(s->f, rat_value(use.c)), slot_leaf(s, use.slot));
+    term_block b = {.reduction = k, .proof = -1, .wait = poly_mono(s->f, 0, ONE), .count = 1};
+    b.index = arena_alloc_n(s->a, 1, (i64)sizeof *b.index);
+    b.use = NEW_N(s->a, slot_use, 1);
+    b.targets = NEW_N(s->a, poly, 1);
+    b.use[0] = use;
+    b.targets[0] = p;
+    vec_push(s->a, &s->blocks, b);
     s->how[k] = (rl_how){.form = RL_PLAIN, .blocks = 1, .fp = RL_REASSOCIATED};
     return true;
 }

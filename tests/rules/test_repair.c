@@ -291,6 +291,11 @@ static int run_case(arena *a, const sx *form, const char *only)
     ir_verify(r.update.p, "repair");
     ir_verify(r.merge.p, "repair");
     ir_verify(r.final.p, "repair");
+    const char *refused = rl_check_repair(a, &c.system, &r, 1);
+    if (refused) {
+        print_error("%s: the checker says: %s\n", c.name, refused);
+        failures++;
+    }
     return failures + check_values(a, &c, &r);
 }
 
