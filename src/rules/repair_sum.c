@@ -917,6 +917,20 @@ static ir_term try_author(solver *s, const draft *d, const shape *sh, const u8 *
     return poly_eq(poly_flat(f, form_of(f, t)), target) ? t : (ir_term){0};
 }
 
+/* Does t exponentiate a result? */
+static bool has_result_exp(form *f, ir_term t)
+{
+    const ir_node *n = ir_get(f->w, t);
+    if (!(form_dep(f, t) & DEP_S))
+        return false;
+    if (n->op == IR_exp || n->op == IR_exp2)
+        return true;
+    for (i64 i = 0; i < n->arg_count; i++)
+        if (has_result_exp(f, ir_get(f->w, t)->args[i]))
+            return true;
+    return false;
+}
+
 static ir_term contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
 {
     u32 count = mono_of(s->f, &(power){s->f->lanes_factor, ONE}, 1);
@@ -988,6 +1002,9 @@ static bool add_block(solver *s, const draft *d, const shape *sh)
                 ir_term t = contribution(s, d, sh, j, target);
                 if (!t.i)
                     return fail(s, s->body[d->k], "has a contribution that cannot be written down");
+                /* Stable at the final result only: nothing bounds it at an earlier one. */
+                if (!exponential_part(f, d->roll) && has_result_exp(f, t))
+                    s->how[d->k].overflows = true;
                 use = add_accumulator(s, d->k, IR_SUM, t, target,
                                       sh->dims || d->roll ? block_index : -1);
                 if (use.slot < 0)

@@ -246,6 +246,10 @@ static const char *found_text(arena *a, const golden *c, const rl_repair *r)
             str_printf(&s, " blocks %d", (int)r->how[k].blocks);
         if (r->how[k].adds_max)
             str_add(&s, " adds-max");
+        if (r->how[k].overflows)
+            str_add(&s, " overflows");
+        if (r->how[k].cancels)
+            str_add(&s, " cancels");
         str_add(&s, ")");
     }
     str_add(&s, ")");
