@@ -314,6 +314,8 @@ static char *operand(c_printer *p, kn_value v, const u8 *map)
     case C_LANE:
         return arena_printf(p->a, "v%u", v.i);
     default: {
+        if (c->group != 0 && c->group == p->group)
+            return arena_printf(p->a, "v%u", v.i);
         i64 stride[KN_RANK];
         dense_strides(d, stride);
         return arena_printf(p->a, "t%u[%s]", c->storage, lane_index(p, d->rank, stride, map));
@@ -560,10 +562,12 @@ static void print_group(c_printer *p, const kn_ins *const *at, i64 n)
         c_line(p, "for (i64 l%lld = 0; l%lld < %s; l%lld++) {", (long long)d, (long long)d, end,
                (long long)d);
     }
+    p->group = p->group_of[first->number];
     for (i64 i = 0; i < n; i++) {
         g.current = i;
         print_lane(p, &g, at[i]);
     }
+    p->group = 0;
     for (const char *text = g.late.at; text && *text;) {
         const char *stop = strchr(text, '\n');
         c_line(p, "%.*s", (int)(stop - text), text);
@@ -1054,8 +1058,8 @@ void cg_c(str *out, eqf_ctx *ctx, kn_kernel *const *kernels, i64 n, i64 vector_b
                   "typedef float f32;\n"
                   "typedef double f64;\n");
     if (strstr(body.at, "LIBM_f"))
-        str_add(&p.s, "#define LIBM_f32(f) __builtin_##f##f\n"
-                      "#define LIBM_f64(f) __builtin_##f\n");
+        str_add(&p.s, "#define LIBM_f32(name) __builtin_##name##f\n"
+                      "#define LIBM_f64(name) __builtin_##name\n");
     if (strstr(body.at, "MAX_f"))
         str_add(&p.s, "#define MAX_f32 __FLT_MAX__\n"
                       "#define MAX_f64 __DBL_MAX__\n");

@@ -218,7 +218,10 @@ static void print_plain(c_printer *p, const kn_ins *x, rows acc, rows out)
     c_line(p, "for (i64 j = 0; j < %lld; j++) {", n);
     char *at = arena_printf(p->a, "pc[i * %lld + j]", (long long)out.stride);
     char *product = c_ew(p, IR_mul, t, (char *[]){"x", c_cast(p, b.dtype, t, r)});
-    c_line(p, "%s = %s;", at, c_combine(p, IR_SUM, t, at, product));
+    if (t == DT_bool)
+        product = arena_printf(p->a, "(%s)", product);
+    c_line(p, t == DT_bool ? "%s = (u8)(%s);" : "%s = %s;", at,
+           c_combine(p, IR_SUM, t, at, product));
     c_line(p, "}");
     c_line(p, "}");
     c_line(p, "}");

@@ -30,6 +30,7 @@ typedef struct c_printer {
     const kn_kernel *k;
     c_value *values;
     i64 group_count;
+    i64 group;     /* being printed */
     i64 *group_of; /* by operation number; 0: in none */
     i64 vector_bytes;
     i64 indent;

@@ -63,7 +63,7 @@ static const spelling SPELL_BOOL[IR_OP_COUNT] = {
     [IR_min] = {NULL, "$a & $b"}, [IR_and] = {NULL, "$a & $b"}, [IR_or]  = {NULL, "$a | $b"},
     [IR_xor] = {NULL, "$a ^ $b"}, [IR_square] = {NULL, "$a"},   [IR_abs] = {NULL, "$a"},
     [IR_sign] = {NULL, "$a"},     [IR_neg] = {NULL, "$a"},      [IR_sub] = {NULL, "$a ^ $b"},
-    [IR_pow] = {NULL, "$a | !$b"}, [IR_lt] = {NULL, "!$a & $b"}, [IR_le] = {NULL, "!$a | $b"},
+    [IR_pow] = {NULL, "$a | (!$b)"}, [IR_lt] = {NULL, "(!$a) & $b"}, [IR_le] = {NULL, "(!$a) | $b"},
 };
 /* clang-format on */
 
