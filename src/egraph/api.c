@@ -65,7 +65,7 @@ void eqf_egraph_free(eqf_egraph *g)
     eg_vec_free(g, &g->dirty);
     eg_vec_free(g, &g->queue);
     eg_vec_free(g, &g->rows);
-    eg_vec_free(g, &g->reasons);
+    eg_vec_free(g, &g->extra);
     eg_vec_free(g, &g->journal);
     eg_vec_free(g, &g->mark_state);
     eg_free(g, g->rule, (i64)sizeof(eg_rule_state) * g->rules_cap);

@@ -194,7 +194,7 @@ struct eqf_egraph {
     eg_col orig[6], edge[6];
     eg_col rep;  /* by class id: the e-node that made it */
     eg_vec rows; /* rows of reasons; an edge's `why` is an offset | direction bit */
-    eg_vec reasons;
+    eg_vec extra; /* a, b, row: axioms between terms that were equal already */
 
     eg_vec journal;
     u32 marks;
@@ -337,7 +337,8 @@ u32 eg_lookup_sx(eg *g, const char *file, const sx *x, u32 *node);
 /* Kinds of row: first word of a row in g->rows. */
 enum { EG_ROW_RULE, EG_ROW_AXIOM, EG_ROW_NORMALISE };
 enum {
-    EG_WHY_GIVEN = 0xFFFFFFFDu, /* an equality taken over from another e-graph */
+    EG_WHY_GIVEN = 0xFFFFFFFCu, /* an equality taken over from another e-graph */
+    EG_WHY_SWAPPED = 0xFFFFFFFDu, /* congruence with the operands exchanged */
     EG_WHY_CONGRUENCE = 0xFFFFFFFEu,
     EG_WHY_NONE = 0xFFFFFFFFu
 };
@@ -359,7 +360,9 @@ void eg_link(eg *g, u32 a, u32 b, u32 row);
 u32 eg_row(eg *g, const u32 *words, u32 n);
 /* Number of a reason's text. 0 with g->fail when there is no room. */
 u32 eg_reason(eg *g, const char *text, i64 n);
-/* An instance of a term as a flat list in prefix order: head, e-node, head, e-node … */
+/* An instance of a term as a flat list in prefix order: head, e-node, head, e-node … EG_SWAP in the
+ * head: the e-node has the two operands exchanged. */
+#define EG_SWAP 0x80000000u
 eqf_status eg_axiom(eg *g, const u32 *left, u32 nleft, const u32 *right, u32 nright, u32 reason,
                     bool *changed);
 /* Writes the instance of `x`, whose sub-terms are all present; false when there is no room. */

@@ -4,7 +4,8 @@
  * all of it older, can never lead back to the edge. (Nieuwenhuis, Oliveras 2005; egraph.md 10.)
  *
  * A row is what an edge cites, in words:
- *     RULE       kind, index of the rule, conclusion, swaps, e-nodes of its atoms, of its right sides
+ *     RULE       kind, index of the rule, conclusion, swaps on the left and on the right, e-nodes of
+ *                its atoms, of its right sides
  *     AXIOM      kind, reason, words of the left instance, of the right one, the instances; both
  *                counts 0: the two e-nodes themselves
  *     NORMALISE  kind, e-node, e-node that a normaliser put in its place
@@ -65,8 +66,14 @@ bool eg_instance(eg *g, const char *file, const sx *x, eg_vec *out)
     eg_lookup_sx(g, file, x, &node);
     if (!eg_vec_room(g, out, 2))
         return false;
+    u32 at = out->n;
     out->at[out->n++] = head;
     out->at[out->n++] = node;
+    if (arity == 2) {
+        u32 kid = eg_lookup_sx(g, file, x->at[1], NULL);
+        if (eg_rec(g, node)[N_KIDS] != kid && eg_rec(g, node)[N_KIDS + 2] == kid)
+            out->at[at] |= EG_SWAP;
+    }
     for (u32 i = 0; i < arity; i++) {
         if (!eg_instance(g, file, x->at[i + 1], out))
             return false;
@@ -81,13 +88,18 @@ eqf_status eg_axiom(eg *g, const u32 *left, u32 nleft, const u32 *right, u32 nri
         *changed = false;
     u32 a = left[1], b = right[1];
     u32 ca = eg_rec(g, a)[N_CLASS], cb = eg_rec(g, b)[N_CLASS];
-    if (ca == cb)
-        return EQF_OK;
-    if (!eg_union_reserve(g) || !eg_vec_room(g, &g->rows, 4 + nleft + nright))
+    if (!eg_union_reserve(g) || !eg_vec_room(g, &g->rows, 4 + nleft + nright) ||
+        !eg_vec_room(g, &g->extra, 3))
         return eg_failed(g, "uniting classes");
     u32 row = eg_row(g, (u32[]){EG_ROW_AXIOM, reason, nleft, nright}, 4);
     eg_row(g, left, nleft);
     eg_row(g, right, nright);
+    if (ca == cb) { /* may still give a shorter proof */
+        g->extra.at[g->extra.n++] = a;
+        g->extra.at[g->extra.n++] = b;
+        g->extra.at[g->extra.n++] = row;
+        return EQF_OK;
+    }
     eg_link(g, a, b, row);
     bool united = eg_union(g, ca, cb);
     if (changed)

@@ -796,7 +796,9 @@ static void repair_node(eg *g, u32 n, u32 *rec)
     u32 mc = eg_rec(g, m)[N_CLASS];
     if (mc != c) {
         if (g->options.explain)
-            eg_link(g, n, m, EG_WHY_CONGRUENCE);
+            eg_link(g, n, m,
+                    commutative && eg_rec(g, m)[N_KIDS] != kids[0] ? EG_WHY_SWAPPED
+                                                                   : EG_WHY_CONGRUENCE);
         eg_union(g, c, mc);
     }
 }

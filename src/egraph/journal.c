@@ -109,7 +109,8 @@ static void undo_entry(eg *g)
 
 /* What a mark saves besides the journal: how far everything had grown. */
 typedef struct counts {
-    u32 seg[6], class_ids, body, nclasses, now, alive, visible, dead, rows, journal, nrules, nlogs;
+    u32 seg[6], class_ids, body, nclasses, now, alive, visible, dead, rows, extra, journal, nrules,
+        nlogs;
 } counts;
 enum { COUNT_WORDS = sizeof(counts) / 4, LOG_WORDS = 4 };
 
@@ -121,7 +122,7 @@ eqf_status eqf_mark_open(eqf_egraph *g, eqf_mark *out)
         return s;
     counts c = {.class_ids = g->class_ids, .body = g->body.n, .nclasses = g->nclasses,
                 .now = g->now, .alive = g->alive, .visible = g->visible, .dead = g->dead,
-                .rows = g->rows.n, .journal = g->journal.n, .nrules = g->nrules,
+                .rows = g->rows.n, .extra = g->extra.n, .journal = g->journal.n, .nrules = g->nrules,
                 .nlogs = g->nlogs};
     for (u32 k = 0; k < 6; k++)
         c.seg[k] = g->seg[k].n;
@@ -192,6 +193,7 @@ eqf_status eqf_undo(eqf_egraph *g, eqf_mark mark)
     g->visible = c.visible;
     g->dead = c.dead;
     g->rows.n = c.rows;
+    g->extra.n = c.extra;
     g->nrules = c.nrules;
     for (u32 op = 0; op < g->nlogs; op++) {
         eg_log *l = &g->log[op];

@@ -251,6 +251,9 @@ static void finish(scope *s, const sx *at, u32 nleft_vars)
     }
     for (i64 i = 0; i < r->right.n; i++) {
         keep_term(r, r->right.at[i].term);
+        if (r->nbuilt > EG_MAX_BUILT)
+            sx_throw(s->l->ctx, s->file, at, "a right side has at most %d operators",
+                     EG_MAX_BUILT);
         if (r->site[r->right.at[i].var].atom != EG_ROOT)
             keep_var(r, r->right.at[i].var);
     }

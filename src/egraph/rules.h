@@ -8,6 +8,7 @@
 
 #define EG_MAX_VARS 64
 #define EG_MAX_ATOMS 32
+#define EG_MAX_BUILT 32
 
 /* A pattern: a variable, or an operator over patterns. */
 typedef struct eg_term {

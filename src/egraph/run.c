@@ -163,7 +163,8 @@ u32 eg_site_node(const eg *g, const eg_rule *r, const u32 *nodes, u32 swaps, u32
 typedef struct match {
     const u32 *values, *nodes;
     u32 swaps;
-    u32 built[EG_MAX_VARS * 2];
+    u32 built_swaps;
+    u32 built[EG_MAX_BUILT];
 } match;
 
 typedef struct built {
@@ -203,14 +204,21 @@ static built build(eg *g, const eg_rule *r, const eg_term *t, match *m, u32 into
     u32 n = eg_add(g, head, t->arity, kids, explain ? nodes : NULL, into, is_new);
     if (UNLIKELY(!n))
         return (built){0, 0};
-    if (explain)
+    if (explain) {
         m->built[t->index] = n;
+        if (t->arity == 2 && !*is_new) {
+            const u32 *rec = eg_rec(g, n);
+            u32 kid = eg_find(g, kids[0]);
+            if (eg_find(g, rec[N_KIDS]) != kid && eg_find(g, rec[N_KIDS + 2]) == kid)
+                m->built_swaps |= 1u << t->index;
+        }
+    }
     return (built){eg_rec(g, n)[N_CLASS], n};
 }
 
 static u32 rule_row(eg *g, u32 state, const eg_rule *r, u32 conclusion, const match *m)
 {
-    u32 at = eg_row(g, (u32[]){EG_ROW_RULE, state, conclusion, m->swaps}, 4);
+    u32 at = eg_row(g, (u32[]){EG_ROW_RULE, state, conclusion, m->swaps, m->built_swaps}, 5);
     eg_row(g, m->nodes, (u32)r->atoms.n);
     eg_row(g, m->built, r->nbuilt);
     return at;
@@ -260,7 +268,7 @@ static bool apply_dynamic(run *r, const eg_rule *rule, u32 state, match *m)
     if (root == result)
         return g->alive != before;
     if (g->options.explain) {
-        u32 row = eg_row(g, (u32[]){EG_ROW_RULE, state, 0, m->swaps}, 4);
+        u32 row = eg_row(g, (u32[]){EG_ROW_RULE, state, 0, m->swaps, 0}, 5);
         eg_row(g, m->nodes, (u32)rule->atoms.n);
         u32 node = *(u32 *)eg_at(&g->rep, out.i);
         eg_row(g, &node, 1);
@@ -277,7 +285,7 @@ static bool apply_match(run *r, const eg_rule *rule, u32 state, match *m)
     bool explain = g->options.explain, changed = false;
     if (UNLIKELY(!eg_union_reserve(g)) ||
         (explain && !eg_vec_room(g, &g->rows,
-                                 (u32)rule->right.n * (8 + (u32)rule->atoms.n + rule->nbuilt)))) {
+                                 ((u32)rule->right.n + 1) * (8 + (u32)rule->atoms.n + rule->nbuilt)))) {
         stop_for_memory(r);
         return false;
     }
@@ -371,6 +379,7 @@ static void apply_rule(run *r, u32 i)
             m.values = row;
             m.nodes = row + rule->nsave + 1;
             m.swaps = ms->width > rule->nsave ? row[rule->nsave] : 0;
+            m.built_swaps = 0;
             u32 alive = g->alive;
             if (apply_match(r, rule, r->state[i], &m) || g->alive != alive)
                 r->changed = true;
