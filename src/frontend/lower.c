@@ -148,7 +148,6 @@ u8 fe_stand_in(u32 code)
         return t;
     switch (code) {
     case FE_U8:
-        return DT_i8;
     case FE_I16:
     case FE_U16:
         return DT_i32;
@@ -390,13 +389,24 @@ static const fe_arg *flat_output(const fe_node *n, i64 k)
     return NULL;
 }
 
+/* Ranges of u8, as decompositions of eye and flip write them, stay exact in a wider dtype while they
+ * are only moved and compared. */
+static bool keeps_range(const fe_call *c, u32 code)
+{
+    if (code != FE_U8 || !c->row)
+        return false;
+    const char *t = c->node->target;
+    return !strcmp(t, "aten.arange.start_step") || fe_is_view(t) || !strcmp(t, "aten.eq.Tensor") ||
+           !strcmp(t, "aten.clone.default");
+}
+
 u8 fe_out_dtype(fe_call *c, i64 k)
 {
     const fe_arg *o = flat_output(c->node, k);
     if (!o || o->kind != FE_ARG_TENSOR)
         return DT_NONE;
     u32 code = c->scope->graph->values[o->value.i].dtype;
-    u8 t = fe_dtype_of(code);
+    u8 t = keeps_range(c, code) ? fe_stand_in(code) : fe_dtype_of(code);
     if (t == DT_NONE)
         fe_decline(c->l, "dtype %s has no meaning here",
                    fe_dtype_name(code) ? fe_dtype_name(code) : "unknown");
@@ -602,6 +612,41 @@ static void lower_opaque(fe_call *c, const char *reason)
     }
 }
 
+/* What to say about a target without a row; the first prefix that fits. */
+static const struct {
+    const char *prefix, *reason;
+} reasons[] = {
+    {"higher_order.wrap_with_autocast",
+     "an enabled autocast region has no casts to follow; save after ep.run_decompositions({})"},
+    {"higher_order.", "control flow has no meaning here"},
+    {"torch._functorch.", "vmap is not resolved; save after ep.run_decompositions({})"},
+    {"aten.conv", "a convolution has no meaning here"},
+    {"aten.max_pool", "pooling has no meaning here"},
+    {"aten.avg_pool", "pooling has no meaning here"},
+    {"aten.adaptive_", "pooling has no meaning here"},
+    {"aten.upsample", "resampling has no meaning here"},
+    {"aten.fft", "Fourier transforms and complex numbers have no meaning here"},
+    {"aten._fft", "Fourier transforms and complex numbers have no meaning here"},
+    {"aten.rand", "random numbers have no meaning here"},
+    {"aten.bernoulli", "random numbers have no meaning here"},
+    {"aten.nonzero", "the size of the result depends on data"},
+    {"aten.masked_select", "the size of the result depends on data"},
+    {"aten.bincount", "the size of the result depends on data"},
+    {"aten.item", "a number that depends on data"},
+    {"aten._local_scalar_dense", "a number that depends on data"},
+    {"aten.as_strided", "strides are no part of a value here"},
+    {"aten._native_batch_norm_legit_functional", "batch_norm in training updates running statistics"},
+    {"aten.", "this operator is not known here"},
+    {"", "a custom operator has no meaning here"},
+};
+
+static const char *unknown_reason(const char *target)
+{
+    for (i64 i = 0;; i++)
+        if (!strncmp(target, reasons[i].prefix, strlen(reasons[i].prefix)))
+            return reasons[i].reason;
+}
+
 /* ---- nodes ------------------------------------------------------------------------------------- */
 
 static const fe_symbol *argument_symbol(fe_call *c, const fe_arg *a)
@@ -637,7 +682,7 @@ static const char *foreign_reason(fe_call *c)
         if (o->kind != FE_ARG_TENSOR)
             continue;
         u32 code = c->scope->graph->values[o->value.i].dtype;
-        if (fe_dtype_of(code) == DT_NONE)
+        if (fe_dtype_of(code) == DT_NONE && !keeps_range(c, code))
             return arena_printf(l->a, "dtype %s has no meaning here",
                                 fe_dtype_name(code) ? fe_dtype_name(code) : "unknown");
     }
@@ -648,7 +693,7 @@ static const char *foreign_reason(fe_call *c)
     for (i64 k = 0; k < c->node->n_inputs; k++)
         collect_tensors(c, &c->node->inputs[k], &xs, &n);
     for (i64 k = 0; k < n; k++)
-        if (xs[k]->is_foreign)
+        if (xs[k]->is_foreign && !(xs[k]->is_exact && keeps_range(c, FE_U8)))
             return "an operand of a dtype that has no meaning here";
     return NULL;
 }
@@ -668,7 +713,9 @@ static void check_results(fe_call *c)
             continue;
         }
         i64 sizes[FE_MAX_RANK], rank = fe_value_sizes(l, v, sizes);
-        bool is_equal = rank == t->rank && t->dtype == fe_dtype_of(v->dtype);
+        bool is_equal = rank == t->rank && t->dtype == fe_stand_in(v->dtype);
+        t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
+        t->is_exact = t->is_foreign;
         str found = str_new(l->a), wanted = str_new(l->a);
         for (i64 d = 0; d < rank; d++) {
             is_equal = is_equal && t->dims[d].extent == sizes[d];
@@ -700,7 +747,7 @@ fe_tensor **fe_lower_node(fe_lower *l, fe_scope *s, const fe_node *n, const char
         if (foreign)
             fe_decline(l, "%s", foreign);
         if (!c->row)
-            fe_decline(l, "an operator that is not known here");
+            fe_decline(l, "%s", unknown_reason(n->target));
         bind_arguments(c);
         u8 cast = l->in_place_dtype;
         l->in_place_dtype = DT_NONE;

@@ -43,6 +43,7 @@ typedef struct fe_tensor {
     u8 dtype;
     bool is_number; /* a scalar of the source program: weak in type promotion */
     bool is_foreign; /* of a dtype that the IR lacks; `dtype` merely stands in */
+    bool is_exact;   /* foreign, but `dtype` holds its very values: a range of u8 */
     i64 rank;
     const fe_dim *dims;
 } fe_tensor;

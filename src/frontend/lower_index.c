@@ -83,32 +83,28 @@ fe_tensor *fe_take_along(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor
     fe_note_plain(l, plain);
     if (x->rank == 0)
         return fe_fill_like(l, idx, x);
-    fe_tensor *xs[2] = {(fe_tensor *)idx, (fe_tensor *)x};
+    /* The index is the operand to be renamed: where it is made of iotas that costs nothing. */
+    fe_tensor *xs[2] = {(fe_tensor *)x, (fe_tensor *)idx};
     for (i64 k = 0; k < x->rank; k++)
         if (k != d && idx->dims[k].extent < x->dims[k].extent)
-            xs[1] = fe_slice(l, xs[1], k, 0, idx->dims[k].extent, 1);
+            xs[0] = fe_slice(l, xs[0], k, 0, idx->dims[k].extent, 1);
     fe_dim out[64], *dims = NEW_N(l->a, fe_dim, x->rank);
     if (!x->term || fe_is_empty(idx))
         return fe_tensor_new(l, 0, x->dtype, idx->rank, idx->dims);
-    xs[1] = fe_solid(l, xs[1], d);
+    xs[0] = fe_solid(l, xs[0], d);
     i8 li[64], lx[64];
     for (i64 k = 0; k < x->rank; k++)
-        li[k] = (i8)k, lx[k] = k == d ? -1 : (i8)k;
-    const i8 *labels[2] = {li, lx};
+        li[k] = (i8)k, lx[k] = k == d ? 63 : (i8)k; /* 63: read, no dim of the result */
+    const i8 *labels[2] = {lx, li};
+    if (x->rank > 63)
+        fe_decline(l, "rank %lld", (long long)x->rank);
     fe_align(l, xs, labels, 2, out, false);
     for (i64 k = 0; k < x->rank; k++)
         dims[k] = out[k];
-    u32 axis = axis_of(l, xs[1], d), args[2] = {xs[1]->term, xs[0]->term}, term = args[0];
-    if (axis) {
-        VEC(u32) apart = {0};
-        vec_push(l->a, &apart, axis);
-        for (i64 k = 0; k < x->rank; k++)
-            for (i64 v = 0; v < out[k].vars.n; v++)
-                vec_push(l->a, &apart, out[k].vars.at[v]);
-        fe_keep_apart(l->space, (fe_vars){apart.at, apart.n});
+    u32 axis = axis_of(l, xs[0], d), args[2] = {xs[0]->term, xs[1]->term}, term = args[0];
+    if (axis)
         term = fe_draft_new(l, (fe_draft){.op = IR_gather, .dtype = x->dtype, .args = args,
                                           .arg_count = 2, .axis = {&axis, 1}});
-    }
     return fe_tensor_new(l, term, x->dtype, x->rank, dims);
 }
 

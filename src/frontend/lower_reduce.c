@@ -533,51 +533,88 @@ static fe_tensor *reduced(fe_lower *l, fe_tensor *x, i64 reduction)
                           : fe_reduce(l, IR_SUM, x, all_dims(x), false);
 }
 
-/* log-probabilities x [N, C, …] or [C], class indices [N, …] or []. */
-static fe_tensor *nll(fe_call *c, fe_tensor *x, fe_tensor *target, i64 reduction, i64 ignore,
-                      fe_tensor **weight_out)
+/* A vector over classes, to be broadcast along dim d of x. */
+static fe_tensor *by_class(fe_lower *l, fe_tensor *w, const fe_tensor *x, i64 d)
 {
-    fe_lower *l = c->l;
+    w = fe_cast(l, x->dtype, w);
+    for (i64 k = d + 1; k < x->rank; k++)
+        w = fe_unsqueeze(l, w, w->rank);
+    return w;
+}
+
+typedef struct nll_loss {
+    fe_tensor *weight; /* of each class; may be absent */
+    i64 reduction, ignore;
+    f64 smoothing; /* this share of the target spread over all classes */
+    fe_tensor *total; /* out: the sum of the weights of what counts */
+} nll_loss;
+
+/* log-probabilities x [N, C, …] or [C], class indices [N, …] or []. */
+static fe_tensor *nll(fe_lower *l, fe_tensor *x, fe_tensor *target, nll_loss *p)
+{
     i64 d = x->rank > 1 ? 1 : 0;
+    f64 s = p->smoothing;
     target = fe_cast(l, DT_i64, target);
-    fe_tensor *live = fe_op2(l, IR_ne, target, fe_int(l, DT_i64, ignore));
+    fe_tensor *live = fe_op2(l, IR_ne, target, fe_int(l, DT_i64, p->ignore));
     fe_tensor *safe = fe_where(l, live, target, fe_int(l, DT_i64, 0));
     fe_tensor *hit = fe_op2(l, IR_eq, fe_positions(l, x, d), fe_unsqueeze(l, safe, d));
     fe_tensor *zero = fe_num(l, x->dtype, 0);
-    fe_tensor *picked = fe_reduce(l, IR_SUM, fe_where(l, hit, x, zero), bit(d), false);
-    fe_tensor *loss = fe_where(l, live, fe_op1(l, IR_neg, picked), zero);
-    fe_tensor *count = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, live), all_dims(target), false);
-    count = fe_cast(l, x->dtype, count);
-    if (weight_out)
-        *weight_out = count;
-    if (reduction == 0)
+    fe_tensor *w = p->weight ? by_class(l, p->weight, x, d) : NULL;
+    fe_tensor *y = w ? fe_op2(l, IR_mul, x, w) : x;
+    fe_tensor *loss = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, fe_where(l, hit, y, zero), bit(d), false));
+    if (s != 0.0) {
+        fe_tensor *all = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, y, bit(d), false));
+        loss = fe_op2(l, IR_add, fe_op2n(l, IR_mul, loss, 1.0 - s),
+                      fe_op2n(l, IR_mul, all, s / (f64)x->dims[d].extent));
+    }
+    loss = fe_where(l, live, loss, zero);
+    if (w) {
+        fe_tensor *own = fe_reduce(l, IR_SUM, fe_where(l, hit, w, zero), bit(d), false);
+        p->total = fe_reduce(l, IR_SUM, fe_where(l, live, own, zero), all_dims(target), false);
+    } else {
+        fe_tensor *count = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, live), all_dims(target), false);
+        p->total = fe_cast(l, x->dtype, count);
+    }
+    if (p->reduction == 0)
         return loss;
     loss = fe_reduce(l, IR_SUM, loss, all_dims(loss), false);
-    return reduction == 1 ? fe_op2(l, IR_div, loss, count) : loss;
+    return p->reduction == 1 ? fe_op2(l, IR_div, loss, p->total) : loss;
 }
 
 void fe_lower_cross_entropy(fe_call *c) /* self target weight reduction ignore_index smoothing */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *target = fe_t(c, 1);
-    if (fe_has(c, 2) || fe_f(c, 5) != 0.0)
-        fe_decline(l, "class weights or label smoothing");
-    if (dtype_kind_of((dtype)target->dtype) != DK_INT)
-        fe_decline(l, "a target of probabilities");
-    fe_tensor *x = fe_softmax(l, wide(l, given), given->rank > 1 ? 1 : 0, true);
-    fe_ret(c, fe_cast(l, given->dtype, nll(c, x, target, fe_i(c, 3), fe_i(c, 4), NULL)));
+    fe_tensor *given = fe_t(c, 0), *target = fe_t(c, 1), *w = fe_t_opt(c, 2);
+    i64 d = given->rank > 1 ? 1 : 0, reduction = fe_i(c, 3);
+    f64 s = fe_f(c, 5);
+    fe_tensor *x = fe_softmax(l, wide(l, given), d, true);
+    if (!dtype_is_float((dtype)target->dtype)) {
+        nll_loss p = {.weight = w, .reduction = reduction, .ignore = fe_i(c, 4), .smoothing = s};
+        fe_ret(c, fe_cast(l, given->dtype, nll(l, x, target, &p)));
+        return;
+    }
+    /* A target of probabilities; the mean is over positions. */
+    fe_tensor *t = fe_cast(l, x->dtype, target);
+    if (s != 0.0)
+        t = fe_op2n(l, IR_add, fe_op2n(l, IR_mul, t, 1.0 - s), s / (f64)x->dims[d].extent);
+    fe_tensor *y = fe_op2(l, IR_mul, x, t);
+    if (w)
+        y = fe_op2(l, IR_mul, y, by_class(l, w, x, d));
+    i64 positions = fe_count(l, x) / x->dims[d].extent;
+    y = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, y, reduction ? all_dims(x) : bit(d), false));
+    if (reduction == 1)
+        y = fe_op2n(l, IR_mul, y, 1.0 / (f64)positions);
+    fe_ret(c, fe_cast(l, given->dtype, y));
 }
 
 void fe_lower_nll(fe_call *c) /* self target weight reduction ignore_index; code 1: also the weight */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *count;
-    if (fe_has(c, 2))
-        fe_decline(l, "class weights");
-    fe_tensor *y = nll(c, wide(l, given), fe_t(c, 1), fe_i(c, 3), fe_i(c, 4), &count);
-    fe_ret(c, fe_cast(l, given->dtype, y));
+    fe_tensor *given = fe_t(c, 0);
+    nll_loss p = {.weight = fe_t_opt(c, 2), .reduction = fe_i(c, 3), .ignore = fe_i(c, 4)};
+    fe_ret(c, fe_cast(l, given->dtype, nll(l, wide(l, given), fe_t(c, 1), &p)));
     if (c->row->code)
-        fe_ret(c, fe_cast(l, given->dtype, fe_i(c, 3) ? count : fe_num(l, count->dtype, 0)));
+        fe_ret(c, fe_cast(l, given->dtype, p.reduction ? p.total : fe_num(l, p.total->dtype, 0)));
 }
 
 void fe_lower_loss(fe_call *c) /* self target reduction [parameter] */

@@ -571,6 +571,14 @@ static bool rule_where(nz *z, const ir_term *x, ir_term *out)
         *out = nz_where(z, nz_arg(z, c, 0), b, a);
         return true;
     }
+    if (nz_is(z, a, IR_where) && nz_arg(z, a, 0).i == c.i) {
+        *out = nz_where(z, c, nz_arg(z, a, 1), b);
+        return true;
+    }
+    if (nz_is(z, b, IR_where) && nz_arg(z, b, 0).i == c.i) {
+        *out = nz_where(z, c, a, nz_arg(z, b, 2));
+        return true;
+    }
     if (nz_is(z, b, IR_const) && nz_is(z, a, IR_where) && nz_arg(z, a, 2).i == b.i) {
         *out = nz_where(z, nz_2(z, IR_and, c, nz_arg(z, a, 0)), nz_arg(z, a, 1), b);
         return true;
@@ -675,6 +683,112 @@ static bool rule_rename(nz *z, ir_attr attr, ir_term x, ir_term *out)
     return false;
 }
 
+ir_term nz_slice(nz *z, ir_term x, ir_atom k, i64 start, ir_atoms to, const i64 *steps)
+{
+    if (!ir_has(nz_at(z, x)->dims, k))
+        return x;
+    i64 *ints = NEW_N(z->p->a, i64, 1 + to.n);
+    ints[0] = start;
+    for (i64 i = 0; i < to.n; i++)
+        ints[1 + i] = steps[i];
+    ir_attr attr = {.axis = {arena_copy(z->p->a, &k, sizeof k), 1}, .to = to, .ints = {ints, 1 + to.n}};
+    if (to.n == 1 && start == 0 && steps[0] == 1 && ir_extent(z->p, k) == ir_extent(z->p, to.at[0]))
+        return nz_rename(z, x, attr.axis, to);
+    return simplify(z, IR_slice, attr, &x, 1);
+}
+
+/* A slice that reads one part of a concatenation, or a slice of a slice, reads from within. */
+static bool rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out)
+{
+    const ir_node *n = nz_at(z, x);
+    ir_atom k = attr.axis.at[0];
+    i64 low = attr.ints.at[0], high = low;
+    for (i64 i = 0; i < attr.to.n; i++) {
+        i64 span = attr.ints.at[1 + i] * (ir_extent(z->p, attr.to.at[i]) - 1);
+        *(span < 0 ? &low : &high) += span;
+        if (ir_has(n->dims, attr.to.at[i]))
+            return false; /* a diagonal */
+    }
+    if (n->op == IR_concat && n->attr.to.at[0].i == k.i) {
+        i64 first = 0;
+        for (i64 i = 0; i < n->arg_count; i++) {
+            ir_atom own = n->attr.axis.at[i];
+            i64 last = first + ir_extent(z->p, own) - 1;
+            if (low >= first && high <= last) {
+                *out = n->args[i];
+                if (own.i)
+                    *out = nz_slice(z, n->args[i], own, attr.ints.at[0] - first, attr.to,
+                                    attr.ints.at + 1);
+                return true;
+            }
+            first = last + 1;
+        }
+    }
+    if (n->op == IR_slice && n->attr.to.n == 1 && n->attr.to.at[0].i == k.i) {
+        i64 step = n->attr.ints.at[1], start = n->attr.ints.at[0] + step * attr.ints.at[0];
+        i64 *steps = NEW_N(z->p->a, i64, attr.to.n);
+        for (i64 i = 0; i < attr.to.n; i++)
+            steps[i] = step * attr.ints.at[1 + i];
+        ir_atom base = n->attr.axis.at[0];
+        for (i64 i = 0; i < attr.to.n; i++)
+            if (ir_has(nz_at(z, n->args[0])->dims, attr.to.at[i]) && attr.to.at[i].i != base.i)
+                return false;
+        *out = nz_slice(z, n->args[0], base, start, attr.to, steps);
+        return true;
+    }
+    if (n->op == IR_where) { /* reads what a masked write put there, or left */
+        ir_term c = n->args[0], a = n->args[1], b = n->args[2], mapped;
+        i64 v;
+        if (nz_index_map(z, IR_slice, attr, c, &mapped) && nz_integer(z, mapped, &v)) {
+            *out = nz_slice(z, v ? a : b, k, attr.ints.at[0], attr.to, attr.ints.at + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A gather whose index is known: a few runs of equal steps are slices. */
+static bool rule_gather_runs(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out)
+{
+    enum { MAX_RUNS = 4 };
+    i64 start[MAX_RUNS], step[MAX_RUNS], length[MAX_RUNS], runs = 0;
+    ir_atom k = attr.axis.at[0];
+    ir_atoms j = nz_at(z, x[1])->dims;
+    if (n != 2 || j.n != 1 || !nz_has_values(z, x[1]) || ir_has(nz_at(z, x[0])->dims, j.at[0]))
+        return false;
+    i64 count = ir_extent(z->p, j.at[0]), last = 0;
+    for (i64 i = 0; i < count; i++) {
+        i64 v = nz_value_at(z, x[1], i);
+        if (v < 0 || v >= ir_extent(z->p, k))
+            return false;
+        bool goes_on = runs && (length[runs - 1] == 1 || v - last == step[runs - 1]) && v != last;
+        if (goes_on && length[runs - 1] == 1)
+            step[runs - 1] = v - last;
+        if (goes_on) {
+            length[runs - 1]++;
+        } else if (runs == MAX_RUNS) {
+            return false;
+        } else {
+            start[runs] = v, step[runs] = 1, length[runs++] = 1;
+        }
+        last = v;
+    }
+    if (runs == 1) {
+        *out = nz_slice(z, x[0], k, start[0], j, step);
+        return true;
+    }
+    ir_term parts[MAX_RUNS];
+    ir_atom own[MAX_RUNS];
+    for (i64 i = 0; i < runs; i++) {
+        own[i] = length[i] > 1 ? ir_atom_new(z->p, NULL, length[i]) : (ir_atom){0};
+        parts[i] = nz_slice(z, x[0], k, start[i], (ir_atoms){&own[i], length[i] > 1}, &step[i]);
+        if (own[i].i && !ir_has(nz_at(z, parts[i])->dims, own[i]))
+            return false;
+    }
+    *out = ir_make(z->p, IR_concat, (ir_attr){.axis = {own, runs}, .to = j}, parts, runs);
+    return true;
+}
+
 /* A value picked along an axis it is computed along: a masked sum, as cross-entropy writes it. */
 static bool rule_gather(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out)
 {
@@ -729,9 +843,9 @@ static bool rules(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_ter
     case IR_rename:
         return nz_index_map(z, op, attr, x[0], out) || rule_rename(z, attr, x[0], out);
     case IR_slice:
-        return nz_index_map(z, op, attr, x[0], out);
+        return nz_index_map(z, op, attr, x[0], out) || rule_slice(z, attr, x[0], out);
     case IR_gather:
-        return rule_gather(z, attr, x, n, out);
+        return rule_gather_runs(z, attr, x, n, out) || rule_gather(z, attr, x, n, out);
     default:
         return ir_row(op)->class_ == IR_EWISE && n == 1 && rule_one(z, op, x[0], out);
     }
@@ -768,6 +882,8 @@ static ir_term simplify(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n)
         return ir_rename(z->p, x[0], attr.axis, attr.to);
     if (op == IR_matmul)
         return ir_matmul(z->p, x[0], x[1], attr.axis);
+    if (op == IR_slice)
+        return ir_slice(z->p, x[0], attr.axis.at[0], attr.ints.at[0], attr.to, attr.ints.at + 1);
     return ir_make(z->p, op, attr, x, n);
 }
 

@@ -178,10 +178,6 @@ bool nz_index_map(nz *z, ir_op op, ir_attr attr, ir_term x, ir_term *out)
 {
     if (!is_index(z, x, MAX_DEPTH))
         return false;
-    if (op == IR_slice) /* a diagonal would need the atom twice while it is mapped */
-        for (i64 i = 0; i < attr.to.n; i++)
-            if (ir_has(nz_at(z, x)->dims, attr.to.at[i]) && attr.to.at[i].i != attr.axis.at[0].i)
-                break;
     *out = mapped(z, op, &attr, x);
     return true;
 }
@@ -235,6 +231,8 @@ static number evaluate(const point *c, ir_term t)
         PAIR(abs, fabs(a.f), eqf_iabs(a.i))
         PAIR(neg, -a.f, eqf_wrap_sub(0, a.i))
         PAIR(floordiv, eqf_floordiv(a.f, b.f), b.i ? eqf_ifloordiv(a.i, b.i) : 0)
+        PAIR(truncdiv, trunc(a.f / b.f), b.i ? eqf_itruncdiv(a.i, b.i) : 0)
+        PAIR(fmod, fmod(a.f, b.f), b.i ? eqf_ifmod(a.i, b.i) : 0)
         PAIR(mod, eqf_mod(a.f, b.f), b.i ? eqf_imod(a.i, b.i) : 0)
 #undef PAIR
     case IR_lt:
@@ -268,7 +266,7 @@ static bool can_evaluate(const nz *z, ir_term t, i64 depth)
     case IR_iota:
         return true;
     case IR_cast: case IR_add: case IR_sub: case IR_mul: case IR_max: case IR_min: case IR_abs:
-    case IR_neg: case IR_floordiv: case IR_mod: case IR_lt: case IR_le: case IR_eq: case IR_ne:
+    case IR_neg: case IR_floordiv: case IR_truncdiv: case IR_mod: case IR_fmod: case IR_lt: case IR_le: case IR_eq: case IR_ne:
     case IR_and: case IR_or: case IR_xor: case IR_not: case IR_where:
         break;
     default:
@@ -278,6 +276,19 @@ static bool can_evaluate(const nz *z, ir_term t, i64 depth)
         if (depth == 0 || !can_evaluate(z, n->args[i], depth - 1))
             return false;
     return true;
+}
+
+bool nz_has_values(nz *z, ir_term x)
+{
+    return nz_at(z, x)->dims.n <= 1 && dtype_kind_of((dtype)nz_at(z, x)->dtype) == DK_INT &&
+           can_evaluate(z, x, MAX_DEPTH);
+}
+
+i64 nz_value_at(nz *z, ir_term x, i64 position)
+{
+    point pt = {.z = z, .atoms = nz_at(z, x)->dims};
+    pt.at[0] = position;
+    return evaluate(&pt, x).i;
 }
 
 enum { MAX_ROWS = 1 << 20, MAX_SCAN = 1 << 24 };

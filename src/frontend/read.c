@@ -397,6 +397,27 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
     return p;
 }
 
+static bool is_plain(u16 op)
+{
+    return op == IR_gather || op == IR_scatter || op == IR_argsort || op == IR_scan;
+}
+
+/* A call that a plain kernel would run is none when the normal form found another way. */
+static void keep_live_boundaries(fe_lower *l, const ir_program *p)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < l->boundaries.n; i++) {
+        const fe_boundary *b = &l->boundaries.at[i];
+        bool is_live = !b->runs;
+        for (i64 k = 1; k < p->nodes.n && !is_live; k++)
+            is_live = is_plain(p->nodes.at[k].op) &&
+                      !strcmp(intern_text(p->names, p->nodes.at[k].origin), b->node);
+        if (is_live)
+            l->boundaries.at[n++] = *b;
+    }
+    l->boundaries.n = n;
+}
+
 static ir_program *read_archive(arena *a, const char *path, const fe_read_options *o,
                                 fe_report *report)
 {
@@ -420,6 +441,7 @@ static ir_program *read_archive(arena *a, const char *path, const fe_read_option
         add_input(l, top, i, inputs);
     fe_lower_graph(l, top);
     ir_program *p = finish(l, inputs, top, o->keep_spelling);
+    keep_live_boundaries(l, p);
     if (report)
         *report = (fe_report){.torch_version = l->source->torch_version,
                               .schema_major = l->source->schema_major,
