@@ -596,8 +596,6 @@ static bool has_infinity(form *f, poly p)
 
 static poly where_form(form *f, ir_term t)
 {
-    if (form_dep(f, t) != DEP_MIXED)
-        return opaque(f, t);
     ir_node n = *ir_get(f->w, t);
     ir_term test = test_form(f, n.args[0]);
     u8 test_dep = form_dep(f, test);
@@ -611,7 +609,7 @@ static poly where_form(form *f, ir_term t)
             continue;
         poly leaves = terms_of_results(f, other);
         other = poly_sub(f, other, leaves);
-        if ((poly_dep(f, other) | test_dep) == DEP_MIXED)
+        if ((poly_dep(f, other) | test_dep) == DEP_MIXED || leaves.n == 0)
             return opaque(f, t);
         ir_term x = print_poly(f, other), inf = tm_real(f, -(f64)INFINITY);
         ir_term rest = side ? tm_where(f, test, inf, x) : tm_where(f, test, x, inf);
@@ -683,8 +681,13 @@ static poly row_sum_form(form *f, poly p, ir_atoms axis, ir_term t)
         if (!count_of(f, missing, &count))
             return opaque(f, t);
         poly row = poly_int(f, 1);
+        const factor *k = in_n == 1 && rat_is(in[0].q, 1) ? &f->factors.at[in[0].factor] : NULL;
+        if (k && k->kind == FACTOR_SUM) {
+            poly parts = row_sum_form(f, k->sum, axis, t);
+            sum = poly_add(f, sum, poly_scale(f, parts, p.at[i].c, outer));
+            continue;
+        }
         if (there.n) {
-            const factor *k = in_n == 1 && rat_is(in[0].q, 1) ? &f->factors.at[in[0].factor] : NULL;
             poly body = poly_mono(f, inner, ONE);
             if (k && k->kind == FACTOR_ROW && k->op == IR_SUM) {
                 there = ir_atoms_union(f->w, there, k->axis);

@@ -170,13 +170,14 @@ ir_term print_mono(form *f, rat c, u32 m)
         t = t.i ? tm_2(f, IR_mul, t, up) : up;
     if (root.i)
         t = t.i ? tm_2(f, IR_mul, t, root) : root;
-    f64 value = rat_value(c);
-    if (!t.i)
-        t = tm_real(f, value);
-    else if (c.n == 1 && c.d > 1 && !down.i)
-        down = tm_real(f, (f64)c.d);
-    else
-        t = tm_2(f, IR_mul, tm_real(f, value), t);
+    /* A denominator that is no power of two stands as one, to be read back as it is. */
+    bool is_dyadic = (c.d & (c.d - 1)) == 0;
+    ir_term scale = tm_real(f, is_dyadic ? rat_value(c) : (f64)c.n);
+    t = t.i ? tm_2(f, IR_mul, scale, t) : scale;
+    if (!is_dyadic) {
+        ir_term d = tm_real(f, (f64)c.d);
+        down = down.i ? tm_2(f, IR_mul, d, down) : d;
+    }
     if (down.i)
         t = tm_2(f, IR_div, t, down);
     return test.i ? tm_where(f, test, t, tm_real(f, 0)) : t;
