@@ -14,7 +14,7 @@
 
 #define KERNELS_PER_FILE 4 /* a compiler's start costs as much as one kernel */
 #define ALIGNMENT 256
-#define TIMING_S 0.3
+#define TIMING_S 0.1
 
 typedef struct making {
     eqf_program *program;

@@ -15,7 +15,7 @@
 
 #define ROUNDS 2
 #define ALIGNMENT 256
-#define YARDSTICK_S 0.2
+#define YARDSTICK_S 0.1
 
 /* What the child leaves behind, in shared memory, followed by the outputs of each round. */
 typedef struct findings {

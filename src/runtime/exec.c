@@ -90,7 +90,8 @@ static void launch(eqf_ctx *ctx, const rt_launch *l, rt_kernel kernel, void *con
     pool_run(threads, j.pieces, run_piece, &j);
     i64 bad = atomic_load(&j.bad);
     if (bad)
-        eqf_throw(ctx, EQF_E_DATA, NULL, l->origin, "an index is out of range (part %lld of %lld)",
+        eqf_throw(ctx, EQF_E_DATA, NULL, l->origin,
+                  "an index is out of range, or an integer is divided by zero (part %lld of %lld)",
                   (long long)bad, (long long)l->parts);
 }
 
