@@ -140,13 +140,16 @@ static void load(eval *e, u32 k, const tensor *inputs)
         stored.data = arena_alloc(e->scratch, tensor_bytes(e->ctx, &stored));
         e->p->source.read(e->p->source.user, e->ctx, index, stored.data);
     }
-    dense.p = NEW_N(e->scratch, i64, dense.count);
     nest flat = {.operands = 1};
     nest_add(&flat, dense.count, (i64[]){1});
+    nest t = nest_over(e, v->dims, (const value *[]){v, &dense}, 2);
+    bool is_in_order = t.rank == 0 || (t.rank == 1 && t.stride[1][0] == 1);
+    if (!is_in_order)
+        dense.p = NEW_N(e->scratch, i64, dense.count);
     widening w = {&stored, &dense};
     nest_run(e, &flat, 1, widen_row, &w);
-    nest t = nest_over(e, v->dims, (const value *[]){v, &dense}, 2);
-    nest_copy(e, &t, v->p, dense.p);
+    if (!is_in_order)
+        nest_copy(e, &t, v->p, dense.p);
     eval_settle(e, v, 0, v->count);
 }
 

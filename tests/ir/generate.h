@@ -221,8 +221,7 @@ static inline ir_term gen_reshape(gen *g)
     i64 first = product % 2 == 0 && product > 2 ? 2 : product;
     to[0] = gen_atom(g, first, taken);
     if (first < product)
-        to[1] = gen_atom(g, product / first,
-                         ir_atoms_union(g->p, taken, (ir_atoms){&to[0], 1}));
+        to[1] = gen_atom(g, product / first, ir_atoms_union(g->p, taken, (ir_atoms){&to[0], 1}));
     return ir_make(g->p, IR_reshape,
                    (ir_attr){.axis = {axis, some.n}, .to = {to, first < product ? 2 : 1}}, &x, 1);
 }

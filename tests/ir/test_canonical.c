@@ -147,7 +147,8 @@ static const struct {
      "(program p (dims (S 4) (K 4) (U 4)) (input X f32 (S))\n"
      "  (output Y (reduce + (mul (rename X :axis S :to K) (rename X :axis S :to U)) :axis {K U})))",
      "(program p (dims (U 4) (S 4) (K 4)) (input X f32 (S))\n"
-     "  (output Y (reduce + (mul (rename X :axis S :to U) (rename X :axis S :to K)) :axis {K U})))"},
+     "  (output Y (reduce + (mul (rename X :axis S :to U) (rename X :axis S :to K)) :axis {K "
+     "U})))"},
     {true, "(program p (dims (M 4)) (input X f32 (M)) (output Y (add (exp X) (tanh X))))",
      "(program p (dims (N 4) (Q 9)) (input X f32 (N)) (let u (sin X))\n"
      "  (output Y (add (tanh X) (exp X))))"},

@@ -19,10 +19,11 @@ static void check_rounding(dtype t, u16 (*narrow)(f64), f32 (*widen)(u16))
         f64 near[] = {tie, nextafter(tie, 0), nextafter(tie, 2 * tie), x * 1.0001};
         for (i64 i = 0; i < COUNT_OF(near); i++)
             if (!same_bits(eqf_round_float(t, near[i]), (f64)widen(narrow(near[i]))))
-                fail_msg("%a becomes %a in %s", near[i], eqf_round_float(t, near[i]), dtype_name(t));
+                fail_msg("%a becomes %a in %s", near[i], eqf_round_float(t, near[i]),
+                         dtype_name(t));
     }
-    static const f64 extremes[] = {65519.999, 65520, 3.39e38, 3.3962e38, 1e300, 5e-324, 0x1p-25,
-                                   0x1p-134,  1e-41, INFINITY};
+    static const f64 extremes[] = {65519.999, 65520,   3.39e38,  3.3962e38, 1e300,
+                                   5e-324,    0x1p-25, 0x1p-134, 1e-41,     (f64)INFINITY};
     for (i64 i = 0; i < COUNT_OF(extremes); i++)
         assert_true(same_bits(eqf_round_float(t, extremes[i]), (f64)widen(narrow(extremes[i]))));
 }
@@ -44,7 +45,8 @@ static i64 wrapped(__int128 x)
 static void test_wrapping(void **state)
 {
     (void)state;
-    static const i64 edges[] = {0, 1, -1, 2, -2, 63, INT64_MAX, INT64_MIN, INT64_MIN + 1, 1LL << 32};
+    static const i64 edges[] = {0,        1, -1, 2, -2, 63, INT64_MAX, INT64_MIN, INT64_MIN + 1,
+                                1LL << 32};
     rng r = rng_new(1);
     for (int k = 0; k < 2000; k++) {
         i64 a = k < 100 ? edges[k / 10] : (i64)rng_u64(&r) >> rng_below(&r, 64);

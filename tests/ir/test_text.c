@@ -157,10 +157,8 @@ static void check_linear_size(fixture *f, const void *arg)
     for (int i = 0; i < 200; i++)
         x = ir_2(p, IR_add, ir_1(p, IR_exp, x), x);
     ir_dim dim = {4, ir_get(p, x)->dims};
-    ir_add_output(p, (ir_port){.name = intern_cstr(p->names, "Y"),
-                               .rank = 1,
-                               .dims = &dim,
-                               .term = x});
+    ir_add_output(
+        p, (ir_port){.name = intern_cstr(p->names, "Y"), .rank = 1, .dims = &dim, .term = x});
     expect_round_trip(f, p);
     assert_true(strlen(text_of(f, p)) < 200 * 50);
     str s = str_new(f->a);
@@ -325,8 +323,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_written),       TEST(test_random),       TEST(test_linear_size),
-        TEST(test_documentation), TEST(test_errors),       TEST(test_missing_data),
+        TEST(test_written),       TEST(test_random), TEST(test_linear_size),
+        TEST(test_documentation), TEST(test_errors), TEST(test_missing_data),
         TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,7 +117,7 @@ static const char *const types[][3] = {
     {"(matmul X Z :axis {M N J})", "f32", ""},
     {"(rename X :axis (M N) :to (J N))", "f32", "N J"},
     {"(slice X :axis M :start 1)", "f32", "N"},
-    {"(slice X :axis M :start 1 :to N :step 1)", "f32", "N"}, /* a diagonal */
+    {"(slice X :axis M :start 1 :to N :step 1)", "f32", "N"},    /* a diagonal */
     {"(slice X :axis M :start 3 :to M :step -1)", "f32", "M N"}, /* reversed */
     {"(slice X :axis M :start 0 :to (K) :step 2)", "f32", "N K"},
     {"(concat X (const f32 0) (reduce + X :axis N) :axis (N - -) :to T)", "f32", "M T"},
