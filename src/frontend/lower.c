@@ -363,6 +363,13 @@ i64 fe_axis(fe_call *c, const fe_tensor *x, i64 d)
 
 i64 fe_axis_i(fe_call *c, const fe_tensor *x, i64 arg) { return fe_axis(c, x, fe_i(c, arg)); }
 
+i64 fe_dim_i(fe_call *c, const fe_tensor *x, i64 arg)
+{
+    if (!x->rank)
+        fe_fail(c->l, "dim %lld of a number", (long long)fe_i(c, arg));
+    return fe_axis_i(c, x, arg);
+}
+
 u64 fe_axes(fe_call *c, const fe_tensor *x, i64 arg)
 {
     i64 n;

@@ -249,6 +249,7 @@ i64 *fe_is(fe_call *c, i64 i, i64 *n);
 /* Negative dims count from the end; a tensor of rank 0 has one dim for this purpose. */
 i64 fe_axis(fe_call *c, const fe_tensor *x, i64 d);
 i64 fe_axis_i(fe_call *c, const fe_tensor *x, i64 arg);
+i64 fe_dim_i(fe_call *c, const fe_tensor *x, i64 arg); /* as above, and x has dims */
 /* The dims an int list argument names; absent or empty: all. */
 u64 fe_axes(fe_call *c, const fe_tensor *x, i64 arg);
 void fe_ret(fe_call *c, fe_tensor *t);

@@ -72,6 +72,8 @@ static void arange(fe_call *c, fe_scalar start, fe_scalar end, fe_scalar step)
     if (step.f == 0.0)
         fe_fail(c->l, "a step of 0");
     f64 count = ceil((end.f - start.f) / step.f);
+    if (!(count < 0x1p62) || fabs(start.f) > 0x1p62 || fabs(end.f) > 0x1p62 || fabs(step.f) > 0x1p62)
+        fe_fail(c->l, "a range that does not fit 64 bits");
     i64 n = count > 0 ? (i64)count : 0;
     if (is_whole) {
         i64 span = step.i > 0 ? end.i - start.i : start.i - end.i, by = step.i > 0 ? step.i : -step.i;

@@ -27,6 +27,8 @@ fe_tensor *fe_gather(fe_lower *l, const fe_tensor *x, const i64 *d, fe_tensor *c
         xs[k] = idx[k];
     fe_broadcast_all(l, xs, n);
     i64 rank = xs[0]->rank, m = rank;
+    if (rank + x->rank > 60)
+        fe_decline(l, "an index of rank %lld", (long long)rank);
     xs[n] = (fe_tensor *)x;
     u64 read = 0;
     for (i64 k = 0; k < n; k++) {
@@ -83,6 +85,8 @@ fe_tensor *fe_take_along(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor
     fe_note_plain(l, plain);
     if (x->rank == 0)
         return fe_fill_like(l, idx, x);
+    if (idx->rank != x->rank || x->rank > 60)
+        fe_fail(l, "an index of rank %lld into rank %lld", (long long)idx->rank, (long long)x->rank);
     /* The index is the operand to be renamed: where it is made of iotas that costs nothing. */
     fe_tensor *xs[2] = {(fe_tensor *)x, (fe_tensor *)idx};
     for (i64 k = 0; k < x->rank; k++)
@@ -96,8 +100,6 @@ fe_tensor *fe_take_along(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor
     for (i64 k = 0; k < x->rank; k++)
         li[k] = (i8)k, lx[k] = k == d ? 63 : (i8)k; /* 63: read, no dim of the result */
     const i8 *labels[2] = {lx, li};
-    if (x->rank > 63)
-        fe_decline(l, "rank %lld", (long long)x->rank);
     fe_align(l, xs, labels, 2, out, false);
     for (i64 k = 0; k < x->rank; k++)
         dims[k] = out[k];
@@ -161,6 +163,8 @@ static fe_tensor *scattered(fe_lower *l, fe_tensor *base, const i64 *d, fe_tenso
                             const i8 *label_value, const i8 *label_base)
 {
     fe_note_plain(l, plain);
+    if (base->rank + idx[0]->rank > 60)
+        fe_decline(l, "an index of rank %lld", (long long)idx[0]->rank);
     if (!base->term || !value->term || fe_is_empty(idx[0]))
         return fe_tensor_new(l, base->term, base->dtype, base->rank, base->dims);
     fe_tensor *whole = fe_spread(l, base);
@@ -202,6 +206,8 @@ void fe_lower_embedding(fe_call *c)
     fe_lower *l = c->l;
     fe_tensor *w = fe_t(c, 0), *i = fe_cast(l, DT_i64, fe_t(c, 1));
     i64 d = 0;
+    if (w->rank < 1)
+        fe_fail(l, "a table of rank 0");
     fe_ret(c, fe_gather(l, w, &d, &i, 1));
 }
 
@@ -246,6 +252,8 @@ void fe_lower_take_along_dim(fe_call *c) /* self indices dim */
         x = fe_flatten(l, x, 0, MAX(x->rank - 1, 0));
         i = fe_flatten(l, i, 0, MAX(i->rank - 1, 0));
     }
+    if (!x->rank || x->rank != i->rank)
+        fe_fail(l, "an index of rank %lld into rank %lld", (long long)i->rank, (long long)x->rank);
     i64 d = fe_has(c, 2) ? fe_axis_i(c, x, 2) : 0, n = x->dims[d].extent;
     i64 shape[FE_MAX_RANK], index_shape[FE_MAX_RANK];
     for (i64 k = 0; k < x->rank; k++) {
@@ -340,6 +348,8 @@ void fe_lower_index_put(fe_call *c) /* self indices values accumulate */
     }
     while (value->rank > m && value->dims[0].extent == 1)
         value = fe_drop(l, value, 1);
+    if (value->rank > m)
+        fe_fail(l, "a value of rank %lld for a place of rank %lld", (long long)value->rank, (long long)m);
     for (i64 d = 0; d < value->rank; d++)
         lv[d] = all[m - value->rank + d];
     fe_ret(c, scattered(l, x, r.dims, r.idx, r.n, value, fe_b(c, 3) ? IR_SUM : IR_NO_REDUCER, li, lv, lb));
@@ -355,6 +365,9 @@ static fe_tensor *written(fe_call *c, fe_tensor *x, i64 d, fe_tensor *index, fe_
     index = wrapped(l, index, x->dims[d].extent);
     if (index->rank == 0)
         index = fe_unsqueeze(l, index, 0);
+    if (index->rank != 1 || (src->rank != x->rank))
+        fe_fail(l, "an index of rank %lld, values of rank %lld", (long long)index->rank,
+                (long long)src->rank);
     i8 li[1] = {0}, lb[64], lv[64];
     for (i64 k = 0; k < x->rank; k++)
         lb[k] = k == d ? -1 : (i8)(k + 1), lv[k] = k == d ? 0 : (i8)(k + 1);
@@ -392,6 +405,9 @@ void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
         fe_decline(l, "an index into a number");
     i64 d = fe_axis_i(c, x, 1);
     bool is_number = src->rank == 0;
+    if (index->rank != x->rank || (!is_number && src->rank != x->rank))
+        fe_fail(l, "an index of rank %lld, values of rank %lld", (long long)index->rank,
+                (long long)src->rank);
     i8 li[64], lb[64];
     for (i64 k = 0; k < x->rank; k++)
         lb[k] = k == d ? -1 : (i8)k, li[k] = (i8)k;
@@ -500,6 +516,9 @@ void fe_lower_searchsorted(fe_call *c) /* sorted self out_int32 right side sorte
     fe_tensor *xs[2] = {s, v};
     u8 t = fe_promote(xs, 2);
     s = fe_cast(l, t, s), v = fe_cast(l, t, v);
+    if (s->rank == 0 || (s->rank > 1 && s->rank != v->rank))
+        fe_fail(l, "values of rank %lld in a sequence of rank %lld", (long long)v->rank,
+                (long long)s->rank);
     if (s->rank == 1)
         for (i64 k = 0; k < v->rank; k++)
             s = fe_unsqueeze(l, s, 0);

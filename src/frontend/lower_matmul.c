@@ -73,6 +73,8 @@ void fe_lower_inner(fe_call *c)
         return;
     }
     same_dtype(c, a, b);
+    if (a->rank > 31 || b->rank > 31)
+        fe_decline(l, "a product of rank %lld", (long long)MAX(a->rank, b->rank));
     i8 la[64], lb[64], out[64];
     i64 n = 0;
     for (i64 d = 0; d < a->rank - 1; d++)
@@ -128,7 +130,9 @@ void fe_lower_kron(fe_call *c)
 void fe_lower_multi_dot(fe_call *c)
 {
     i64 n;
-    fe_tensor **xs = fe_ts(c, 0, &n), *y = xs[0];
+    fe_tensor **xs = fe_ts(c, 0, &n), *y = n ? xs[0] : NULL;
+    if (!y)
+        fe_fail(c->l, "an empty list of tensors");
     for (i64 k = 1; k < n; k++)
         y = fe_matmul(c->l, y, xs[k]);
     fe_ret(c, y);
@@ -141,6 +145,9 @@ void fe_lower_bilinear(fe_call *c)
     fe_tensor *a = fe_t(c, 0), *b = fe_t(c, 1), *w = fe_t(c, 2), *bias = fe_t_opt(c, 3);
     i8 la[64], lb[64], lw[3] = {60, 61, 62}, lm[64], out[64];
     i64 n = a->rank - 1;
+    if (n < 0 || n > 50 || b->rank != a->rank || w->rank != 3)
+        fe_fail(l, "operands of rank %lld, %lld and %lld", (long long)a->rank, (long long)b->rank,
+                (long long)w->rank);
     for (i64 d = 0; d < n; d++)
         la[d] = lb[d] = lm[d] = out[d] = (i8)d;
     la[n] = 61, lb[n] = 62, lm[n] = 60, lm[n + 1] = 62, out[n] = 60;
@@ -164,10 +171,12 @@ void fe_lower_trilinear(fe_call *c)
             xs[i] = fe_unsqueeze(l, xs[i], at[k]);
     }
     i64 rank = xs[0]->rank, n_out = 0;
+    if (xs[1]->rank != rank || xs[2]->rank != rank)
+        fe_fail(l, "operands of different rank");
     u64 sum = 0;
     i64 n, *dims = fe_is(c, 6, &n);
     for (i64 k = 0; k < n; k++)
-        sum |= (u64)1 << dims[k];
+        sum |= (u64)1 << fe_axis(c, xs[0], dims[k]);
     i8 labels[64], keep[64];
     i64 n_keep = 0;
     i8 out[64];
@@ -252,8 +261,12 @@ static fe_tensor *arranged(fe_lower *l, fe_tensor *x, const i8 *labels, const i8
             gone |= (u64)1 << d;
     if (gone)
         x = fe_reduce(l, IR_SUM, x, gone, false);
-    for (i64 k = 0; k < n_out; k++)
-        order[k] = (const i8 *)memchr(left, out[k], (size_t)n) - left;
+    for (i64 k = 0; k < n_out; k++) {
+        const i8 *at = memchr(left, out[k], (size_t)n);
+        if (!at || n != n_out)
+            fe_fail(l, "the equation's result has a letter that no operand has, or one twice");
+        order[k] = at - left;
+    }
     return fe_permute(l, x, order);
 }
 
@@ -264,6 +277,11 @@ void fe_lower_einsum(fe_call *c)
     const char *stop = arrow ? arrow : s + strlen(s);
     i64 n, ellipsis = 0;
     fe_tensor **xs = fe_ts(c, 1, &n);
+    for (i64 i = 0; i < n; i++)
+        if (!xs[i])
+            fe_fail(l, "a list of tensors with a hole");
+    if (n < 1 || !s)
+        fe_fail(l, "no operands");
     i8(*labels)[64] = (i8(*)[64])NEW_N(l->a, i8, n * 64);
     for (int pass = 0; pass < 2; pass++) {
         const char *p = s;
@@ -272,6 +290,8 @@ void fe_lower_einsum(fe_call *c)
             end = end ? end : stop;
             if (pass == 0 && memchr(p, '.', (size_t)(end - p)))
                 ellipsis = MAX(ellipsis, xs[i]->rank - count_letters(p, end));
+            if (ellipsis > 11)
+                fe_decline(l, "an ellipsis of %lld dims", (long long)ellipsis);
             if (pass == 1) {
                 i64 own = memchr(p, '.', (size_t)(end - p)) ? xs[i]->rank - count_letters(p, end) : 0;
                 if (parse_term(l, p, end, own, labels[i]) != xs[i]->rank)
@@ -345,6 +365,8 @@ static fe_tensor *attend(fe_call *c, attention x)
     fe_tensor *q = fe_cast(l, wide, x.q), *k = fe_cast(l, wide, x.k), *v = fe_cast(l, wide, x.v);
     if (q->rank < 2 || k->rank < 2 || v->rank < 2)
         fe_fail(l, "attention wants operands of rank 2 at least");
+    if (q->rank > 60 || k->rank > 60 || v->rank > 60)
+        fe_decline(l, "attention of rank %lld", (long long)q->rank);
     f64 scale = x.has_scale ? x.scale : 1.0 / sqrt((f64)q->dims[q->rank - 1].extent);
     i64 heads = q->rank > 2 ? q->dims[q->rank - 3].extent : 1;
     i64 kv_heads = k->rank > 2 ? k->dims[k->rank - 3].extent : 1;
@@ -352,7 +374,7 @@ static fe_tensor *attend(fe_call *c, attention x)
     if (is_grouped) {
         /* Head h reads key head h / group: q becomes (…, kv, group, L, E), k and v repeat. */
         i64 sizes[FE_MAX_RANK], h = q->rank - 3;
-        if (h < 0 || !kv_heads || heads % kv_heads || v->dims[v->rank - 3].extent != kv_heads)
+        if (h < 0 || v->rank < 3 || !kv_heads || heads % kv_heads || v->dims[v->rank - 3].extent != kv_heads)
             fe_fail(l, "%lld heads do not divide into %lld", (long long)heads, (long long)kv_heads);
         for (i64 d = 0; d < q->rank; d++)
             sizes[d + (d > h)] = q->dims[d].extent;

@@ -91,9 +91,9 @@ void fe_lower_nan_to_num(fe_call *c)
                                      : DBL_MAX;
     f64 nan = fe_has(c, 1) ? fe_f(c, 1) : 0, high = fe_has(c, 2) ? fe_f(c, 2) : most;
     f64 low = fe_has(c, 3) ? fe_f(c, 3) : -most;
-    fe_tensor *y = fe_where(l, fe_op2n(l, IR_eq, x, (f64)-INFINITY), fe_num(l, x->dtype, low), x);
-    y = fe_where(l, fe_op2n(l, IR_eq, x, (f64)INFINITY), fe_num(l, x->dtype, high), y);
-    fe_ret(c, fe_where(l, fe_op2(l, IR_ne, x, x), fe_num(l, x->dtype, nan), y));
+    fe_tensor *y = fe_where(l, fe_op2(l, IR_ne, x, x), fe_num(l, x->dtype, nan), x);
+    y = fe_where(l, fe_op2n(l, IR_eq, x, (f64)-INFINITY), fe_num(l, x->dtype, low), y);
+    fe_ret(c, fe_where(l, fe_op2n(l, IR_eq, x, (f64)INFINITY), fe_num(l, x->dtype, high), y));
 }
 
 /* ---- two operands -------------------------------------------------------------------------------- */

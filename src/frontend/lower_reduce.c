@@ -259,7 +259,7 @@ void fe_lower_cosine_similarity(fe_call *c) /* x1 x2 dim eps */
     fe_tensor *a = fe_cast(l, fe_wide(t), xs[0]), *b = fe_cast(l, fe_wide(t), xs[1]);
     fe_tensor *pair[2] = {a, b};
     fe_broadcast_all(l, pair, 2);
-    i64 d = fe_axis_i(c, pair[0], 2);
+    i64 d = fe_dim_i(c, pair[0], 2);
     for (int i = 0; i < 2; i++) {
         fe_tensor *n = fe_op2n(l, IR_max, vector_norm(l, pair[i], 2, bit(d), true), fe_f(c, 3));
         pair[i] = fe_op2(l, IR_div, pair[i], n);
@@ -273,6 +273,8 @@ void fe_lower_cdist(fe_call *c)
 {
     fe_lower *l = c->l;
     fe_tensor *a = fe_t(c, 0), *b = fe_t(c, 1);
+    if (a->rank < 2 || b->rank < 2)
+        fe_fail(l, "rows of a tensor of rank %lld", (long long)MIN(a->rank, b->rank));
     fe_tensor *d = fe_op2(l, IR_sub, fe_unsqueeze(l, a, a->rank - 1), fe_unsqueeze(l, b, b->rank - 2));
     fe_ret(c, vector_norm(l, d, fe_f(c, 2), bit(d->rank - 1), false));
 }
@@ -413,6 +415,9 @@ static fe_tensor *channels(fe_lower *l, fe_tensor *w, i64 rank, u8 type)
 {
     if (!w)
         return NULL;
+    if (w->rank != 1 || rank < 2)
+        fe_fail(l, "a vector of channels of rank %lld for rank %lld", (long long)w->rank,
+                (long long)rank);
     w = fe_cast(l, type, w);
     for (i64 d = 2; d < rank; d++)
         w = fe_unsqueeze(l, w, w->rank);
@@ -557,11 +562,11 @@ static fe_tensor *nll(fe_lower *l, fe_tensor *x, fe_tensor *target, nll_loss *p)
     target = fe_cast(l, DT_i64, target);
     fe_tensor *live = fe_op2(l, IR_ne, target, fe_int(l, DT_i64, p->ignore));
     fe_tensor *safe = fe_where(l, live, target, fe_int(l, DT_i64, 0));
-    fe_tensor *hit = fe_op2(l, IR_eq, fe_positions(l, x, d), fe_unsqueeze(l, safe, d));
     fe_tensor *zero = fe_num(l, x->dtype, 0);
     fe_tensor *w = p->weight ? by_class(l, p->weight, x, d) : NULL;
     fe_tensor *y = w ? fe_op2(l, IR_mul, x, w) : x;
-    fe_tensor *loss = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, fe_where(l, hit, y, zero), bit(d), false));
+    fe_tensor *picked = fe_take_along(l, y, d, fe_unsqueeze(l, safe, d));
+    fe_tensor *loss = fe_op1(l, IR_neg, fe_drop(l, picked, bit(d)));
     if (s != 0.0) {
         fe_tensor *all = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, y, bit(d), false));
         loss = fe_op2(l, IR_add, fe_op2n(l, IR_mul, loss, 1.0 - s),
@@ -569,7 +574,8 @@ static fe_tensor *nll(fe_lower *l, fe_tensor *x, fe_tensor *target, nll_loss *p)
     }
     loss = fe_where(l, live, loss, zero);
     if (w) {
-        fe_tensor *own = fe_reduce(l, IR_SUM, fe_where(l, hit, w, zero), bit(d), false);
+        i64 first = 0;
+        fe_tensor *own = fe_gather(l, fe_cast(l, x->dtype, p->weight), &first, &safe, 1);
         p->total = fe_reduce(l, IR_SUM, fe_where(l, live, own, zero), all_dims(target), false);
     } else {
         fe_tensor *count = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, live), all_dims(target), false);
@@ -587,6 +593,8 @@ void fe_lower_cross_entropy(fe_call *c) /* self target weight reduction ignore_i
     fe_tensor *given = fe_t(c, 0), *target = fe_t(c, 1), *w = fe_t_opt(c, 2);
     i64 d = given->rank > 1 ? 1 : 0, reduction = fe_i(c, 3);
     f64 s = fe_f(c, 5);
+    if (!given->rank || fe_is_empty(given))
+        fe_decline(l, "no classes or no elements");
     fe_tensor *x = fe_softmax(l, wide(l, given), d, true);
     if (!dtype_is_float((dtype)target->dtype)) {
         nll_loss p = {.weight = w, .reduction = reduction, .ignore = fe_i(c, 4), .smoothing = s};
@@ -611,6 +619,8 @@ void fe_lower_nll(fe_call *c) /* self target weight reduction ignore_index; code
 {
     fe_lower *l = c->l;
     fe_tensor *given = fe_t(c, 0);
+    if (!given->rank || fe_is_empty(given))
+        fe_decline(l, "no classes or no elements");
     nll_loss p = {.weight = fe_t_opt(c, 2), .reduction = fe_i(c, 3), .ignore = fe_i(c, 4)};
     fe_ret(c, fe_cast(l, given->dtype, nll(l, wide(l, given), fe_t(c, 1), &p)));
     if (c->row->code)
@@ -651,12 +661,12 @@ void fe_lower_loss(fe_call *c) /* self target reduction [parameter] */
         fe_tensor *log = fe_b(c, 3) ? b : fe_op1(l, IR_log, b);
         fe_tensor *p = fe_b(c, 3) ? fe_op1(l, IR_exp, b) : b;
         fe_tensor *zero = fe_num(l, a->dtype, 0);
-        y = fe_op2(l, IR_mul, p, log);
+        y = fe_b(c, 3) ? fe_op2(l, IR_mul, p, fe_op2(l, IR_sub, b, a)) : fe_op2(l, IR_mul, p, log);
         if (!fe_b(c, 3)) {
             y = fe_where(l, fe_op2(l, IR_eq, b, zero), zero, y);
             y = fe_where(l, fe_op2(l, IR_ne, b, b), fe_num(l, a->dtype, (f64)NAN), y);
+            y = fe_op2(l, IR_sub, y, fe_op2(l, IR_mul, p, a));
         }
-        y = fe_op2(l, IR_sub, y, fe_op2(l, IR_mul, p, a));
     }
     fe_ret(c, fe_cast(l, t, reduced(l, y, reduction)));
 }
@@ -672,6 +682,8 @@ void fe_lower_triplet(fe_call *c) /* anchor positive negative margin p eps swap 
     static const int pairs[3][2] = {{0, 1}, {0, 2}, {1, 2}};
     for (int i = 0; i < 3; i++) {
         fe_tensor *d = fe_op2(l, IR_sub, xs[pairs[i][0]], xs[pairs[i][1]]);
+        if (!d->rank)
+            fe_fail(l, "a distance of numbers");
         d = fe_op2n(l, IR_add, d, fe_f(c, 5));
         far[i] = vector_norm(l, d, fe_f(c, 4), bit(d->rank - 1), false);
     }

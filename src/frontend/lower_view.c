@@ -96,12 +96,14 @@ void fe_lower_movedim(fe_call *c)
     fe_tensor *x = fe_t(c, 0);
     i64 n, m, *from = fe_is(c, 1, &n), *to = fe_is(c, 2, &m), order[FE_MAX_RANK];
     u64 taken = 0, placed = 0;
-    if (n != m)
+    if (n != m || n > x->rank)
         fe_fail(c->l, "moves %lld dims to %lld places", (long long)n, (long long)m);
     for (i64 k = 0; k < n; k++) {
         order[fe_axis(c, x, to[k])] = fe_axis(c, x, from[k]);
         taken |= bit(fe_axis(c, x, from[k])), placed |= bit(fe_axis(c, x, to[k]));
     }
+    if (__builtin_popcountll(taken) != n || __builtin_popcountll(placed) != n)
+        fe_fail(c->l, "moves a dim twice");
     for (i64 d = 0, next = 0; d < x->rank; d++) {
         if (placed >> d & 1)
             continue;
@@ -127,10 +129,22 @@ void fe_lower_expand_as(fe_call *c)
     fe_ret(c, fe_expand(c->l, fe_t(c, 0), other->rank, sizes));
 }
 
+/* The first argument: 1 to 64 tensors, none of them None. */
+static fe_tensor **all_given(fe_call *c, i64 *n)
+{
+    fe_tensor **xs = fe_ts(c, 0, n);
+    for (i64 k = 0; k < *n; k++)
+        if (!xs[k])
+            fe_fail(c->l, "a list of tensors with a hole");
+    if (*n < 1)
+        fe_fail(c->l, "an empty list of tensors");
+    return xs;
+}
+
 void fe_lower_broadcast_tensors(fe_call *c)
 {
     i64 n, sizes[FE_MAX_RANK];
-    fe_tensor **xs = fe_ts(c, 0, &n);
+    fe_tensor **xs = all_given(c, &n);
     i64 rank = fe_broadcast(c->l, xs, n, sizes);
     for (i64 k = 0; k < n; k++)
         fe_ret(c, fe_expand(c->l, xs[k], rank, sizes));
@@ -139,7 +153,9 @@ void fe_lower_broadcast_tensors(fe_call *c)
 void fe_lower_meshgrid(fe_call *c)
 {
     i64 n, sizes[FE_MAX_RANK];
-    fe_tensor **xs = fe_ts(c, 0, &n);
+    fe_tensor **xs = all_given(c, &n);
+    if (n > FE_MAX_RANK)
+        fe_decline(c->l, "a grid of %lld dims", (long long)n);
     bool is_xy = fe_has(c, 1) && !strcmp(fe_s(c, 1), "xy") && n > 1;
     for (i64 k = 0; k < n; k++) {
         i64 at = is_xy && k < 2 ? 1 - k : k;
@@ -192,14 +208,14 @@ static i64 slice_range(fe_call *c, const fe_tensor *x, i64 d, i64 first_arg, i64
 void fe_lower_slice(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    i64 d = fe_axis_i(c, x, 1), start, step, n = slice_range(c, x, d, 2, &start, &step);
+    i64 d = fe_dim_i(c, x, 1), start, step, n = slice_range(c, x, d, 2, &start, &step);
     fe_ret(c, fe_slice(c->l, x, d, start, n, step));
 }
 
 void fe_lower_slice_scatter(fe_call *c) /* self src dim start end step */
 {
     fe_tensor *x = fe_t(c, 0), *src = fe_cast(c->l, x->dtype, fe_t(c, 1));
-    i64 d = fe_axis_i(c, x, 2), start, step, n = slice_range(c, x, d, 3, &start, &step);
+    i64 d = fe_dim_i(c, x, 2), start, step, n = slice_range(c, x, d, 3, &start, &step);
     fe_ret(c, fe_slice_write(c->l, x, src, d, start, n, step));
 }
 
@@ -214,26 +230,36 @@ static i64 position(fe_call *c, const fe_tensor *x, i64 d, i64 arg)
 void fe_lower_select(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    i64 d = fe_axis_i(c, x, 1);
+    i64 d = fe_dim_i(c, x, 1);
     fe_ret(c, fe_select(c->l, x, d, position(c, x, d, 2)));
 }
 
 void fe_lower_select_scatter(fe_call *c) /* self src dim index */
 {
     fe_tensor *x = fe_t(c, 0), *src = fe_cast(c->l, x->dtype, fe_t(c, 1));
-    i64 d = fe_axis_i(c, x, 2);
+    i64 d = fe_dim_i(c, x, 2);
     fe_ret(c, fe_slice_write(c->l, x, fe_unsqueeze(c->l, src, d), d, position(c, x, d, 3), 1, 1));
 }
 
 void fe_lower_narrow(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    i64 d = fe_axis_i(c, x, 1), start = fe_i(c, 2), n = fe_i(c, 3), extent = x->dims[d].extent;
+    i64 d = fe_dim_i(c, x, 1), start = fe_i(c, 2), n = fe_i(c, 3), extent = x->dims[d].extent;
     start = start < 0 ? start + extent : start;
-    if (start < 0 || n < 0 || start + n > extent)
-        fe_fail(c->l, "elements %lld to %lld of a dim of %lld", (long long)start,
-                (long long)(start + n), (long long)extent);
+    if (start < 0 || n < 0 || start > extent || n > extent - start)
+        fe_fail(c->l, "%lld elements from %lld of a dim of %lld", (long long)n, (long long)start,
+                (long long)extent);
     fe_ret(c, fe_slice(c->l, x, d, start, n, 1));
+}
+
+/* No more results than the file declares: a count made of a size may be huge. */
+static void few_results(fe_call *c, i64 n)
+{
+    const fe_node *node = c->node;
+    i64 declared = node->n_outputs == 1 && node->outputs[0].kind == FE_ARG_LIST ? node->outputs[0].n
+                                                                                : node->n_outputs;
+    if (n > declared)
+        fe_fail(c->l, "%lld results, the file declares %lld", (long long)n, (long long)declared);
 }
 
 static void pieces(fe_call *c, const fe_tensor *x, i64 d, i64 size)
@@ -241,6 +267,7 @@ static void pieces(fe_call *c, const fe_tensor *x, i64 d, i64 size)
     i64 extent = x->dims[d].extent;
     if (size < 1 && extent)
         fe_fail(c->l, "pieces of %lld", (long long)size);
+    few_results(c, extent ? (extent - 1) / size + 1 : 1);
     i64 start = 0;
     do {
         i64 n = MIN(size, extent - start);
@@ -252,24 +279,24 @@ static void pieces(fe_call *c, const fe_tensor *x, i64 d, i64 size)
 void fe_lower_split(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    pieces(c, x, fe_axis_i(c, x, 2), fe_i(c, 1));
+    pieces(c, x, fe_dim_i(c, x, 2), fe_i(c, 1));
 }
 
 void fe_lower_chunk(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    i64 d = fe_axis_i(c, x, 2), n = fe_i(c, 1), extent = x->dims[d].extent;
+    i64 d = fe_dim_i(c, x, 2), n = fe_i(c, 1), extent = x->dims[d].extent;
     if (n < 1)
         fe_fail(c->l, "%lld chunks", (long long)n);
-    pieces(c, x, d, (extent + n - 1) / n);
+    pieces(c, x, d, extent ? (extent - 1) / n + 1 : 0);
 }
 
 void fe_lower_split_sizes(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    i64 n, *sizes = fe_is(c, 1, &n), d = fe_axis_i(c, x, 2), start = 0;
+    i64 n, *sizes = fe_is(c, 1, &n), d = fe_dim_i(c, x, 2), start = 0;
     for (i64 k = 0; k < n; start += sizes[k++]) {
-        if (sizes[k] < 0 || start + sizes[k] > x->dims[d].extent)
+        if (sizes[k] < 0 || sizes[k] > x->dims[d].extent - start)
             fe_fail(c->l, "pieces that exceed the dim");
         fe_ret(c, fe_slice(c->l, x, d, start, sizes[k], 1));
     }
@@ -278,7 +305,8 @@ void fe_lower_split_sizes(fe_call *c)
 void fe_lower_unbind(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    i64 d = fe_axis_i(c, x, 1);
+    i64 d = fe_dim_i(c, x, 1);
+    few_results(c, x->dims[d].extent);
     for (i64 k = 0; k < x->dims[d].extent; k++)
         fe_ret(c, fe_select(c->l, x, d, k));
 }
@@ -287,7 +315,7 @@ void fe_lower_unbind(fe_call *c)
 
 static fe_tensor **promoted(fe_call *c, i64 *n)
 {
-    fe_tensor **xs = fe_ts(c, 0, n);
+    fe_tensor **xs = all_given(c, n);
     u8 t = fe_promote(xs, *n);
     for (i64 k = 0; k < *n; k++)
         xs[k] = fe_cast(c->l, t, xs[k]);
@@ -489,6 +517,8 @@ void fe_lower_diag(fe_call *c)
         fe_ret(c, fe_diagonal(l, x, offset, 0, 1));
         return;
     }
+    if (x->rank != 1)
+        fe_fail(l, "a diagonal of a tensor of rank %lld", (long long)x->rank);
     /* A vector on a diagonal: square with zeros elsewhere, then shifted by padding. */
     fe_tensor *row = fe_unsqueeze(l, x, 1);
     i64 n = x->dims[0].extent;
@@ -508,7 +538,7 @@ void fe_lower_unfold(fe_call *c)
     fe_tensor *x = fe_t(c, 0);
     if (!x->rank)
         fe_decline(c->l, "a window on a number");
-    i64 d = fe_axis_i(c, x, 1), size = fe_i(c, 2), step = fe_i(c, 3);
+    i64 d = fe_dim_i(c, x, 1), size = fe_i(c, 2), step = fe_i(c, 3);
     if (size < 0 || size > x->dims[d].extent || step < 1)
         fe_fail(c->l, "windows of %lld by %lld on a dim of %lld", (long long)size, (long long)step,
                 (long long)x->dims[d].extent);
@@ -520,7 +550,7 @@ void fe_lower_pixel_shuffle(fe_call *c)
     fe_lower *l = c->l;
     fe_tensor *x = fe_t(c, 0);
     i64 r = fe_i(c, 1), n = x->rank, sizes[FE_MAX_RANK], order[FE_MAX_RANK];
-    if (n < 3 || r < 1 || x->dims[n - 3].extent % (r * r))
+    if (n < 3 || n > FE_MAX_RANK - 2 || r < 1 || r > 1 << 20 || x->dims[n - 3].extent % (r * r))
         fe_fail(l, "channels that are no multiple of %lld", (long long)(r * r));
     for (i64 d = 0; d < n - 3; d++)
         sizes[d] = x->dims[d].extent, order[d] = d;

@@ -502,6 +502,15 @@ static bool rule_logic(nz *z, ir_op op, const ir_term *x, ir_term *out)
     return false;
 }
 
+/* Does `type` hold every value of t? */
+static bool fits(const nz *z, ir_term t, u8 type)
+{
+    if (is_exact(nz_at(z, t)->dtype, type))
+        return true;
+    i64 most = type == DT_i32 ? INT32_MAX : type == DT_i8 ? INT8_MAX : type == DT_f32 ? 1 << 24 : 0;
+    return nz_is(z, t, IR_iota) && ir_extent(z->p, nz_at(z, t)->attr.axis.at[0]) - 1 <= most;
+}
+
 static bool rule_compare(nz *z, ir_op op, const ir_term *x, ir_term *out)
 {
     u8 type = nz_at(z, x[0])->dtype;
@@ -520,6 +529,13 @@ static bool rule_compare(nz *z, ir_op op, const ir_term *x, ir_term *out)
                 *out = nz_arg(z, x[1 - i], 0);
                 return true;
             }
+    if (nz_is(z, x[0], IR_cast) && nz_is(z, x[1], IR_cast)) {
+        ir_term a = nz_arg(z, x[0], 0), b = nz_arg(z, x[1], 0);
+        if (nz_at(z, a)->dtype == nz_at(z, b)->dtype && fits(z, a, type) && fits(z, b, type)) {
+            *out = nz_2(z, op, a, b);
+            return true;
+        }
+    }
     if (dtype_kind_of((dtype)type) == DK_INT && type == DT_i64 && nz_affine(z, op, x, out))
         return true;
     /* max over a row that cannot be all -inf */
@@ -757,6 +773,8 @@ static bool rule_gather_runs(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_te
     if (n != 2 || j.n != 1 || !nz_has_values(z, x[1]) || ir_has(nz_at(z, x[0])->dims, j.at[0]))
         return false;
     i64 count = ir_extent(z->p, j.at[0]), last = 0;
+    if (count > 1 << 22)
+        return false;
     for (i64 i = 0; i < count; i++) {
         i64 v = nz_value_at(z, x[1], i);
         if (v < 0 || v >= ir_extent(z->p, k))

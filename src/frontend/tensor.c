@@ -29,6 +29,8 @@ fe_tensor *fe_tensor_new(fe_lower *l, u32 term, u8 type, i64 rank, const fe_dim 
 
 fe_dim fe_dim_new(fe_lower *l, i64 extent)
 {
+    if (extent < 0)
+        fe_fail(l, "a size of %lld", (long long)extent);
     if (extent < 2)
         return (fe_dim){.extent = extent};
     u32 *v = NEW(l->a, u32);
@@ -635,8 +637,11 @@ fe_tensor *fe_contract(fe_lower *l, const fe_tensor *a, const i8 *la, const fe_t
     bool is_out[64] = {0}, in_a[64] = {0}, in_b[64] = {0};
     for (i64 k = 0; k < 64; k++)
         extent[k] = 1;
-    for (i64 k = 0; k < n_out; k++)
+    for (i64 k = 0; k < n_out; k++) {
+        if (is_out[out[k]])
+            fe_fail(l, "a product whose result has a dim twice");
         is_out[out[k]] = true;
+    }
     for (i64 d = 0; d < a->rank; d++)
         in_a[la[d]] = true, extent[la[d]] = a->dims[d].extent;
     for (i64 d = 0; d < b->rank; d++) {
@@ -646,6 +651,9 @@ fe_tensor *fe_contract(fe_lower *l, const fe_tensor *a, const i8 *la, const fe_t
             fe_fail(l, "dims of %lld and %lld in a product", (long long)*e, (long long)f);
         *e = f != 1 ? f : *e;
     }
+    for (i64 k = 0; k < n_out; k++)
+        if (!in_a[out[k]] && !in_b[out[k]])
+            fe_fail(l, "a product whose result has a dim that no operand has");
     /* What only one operand has and nobody wants is summed before. */
     const fe_tensor *side[2] = {a, b};
     i8 *label[2] = {NEW_N(l->a, i8, 64), NEW_N(l->a, i8, 64)};
@@ -707,6 +715,8 @@ fe_tensor *fe_matmul(fe_lower *l, const fe_tensor *a, const fe_tensor *b)
     /* Labels: batch dims from the right at 0 …, rows 61, sum 62, columns 63. */
     i8 la[64], lb[64], out[64];
     i64 na = a->rank, nb = b->rank, batch = MAX(MAX(na, nb) - 2, 0), n = 0;
+    if (batch > 60)
+        fe_decline(l, "a product of rank %lld", (long long)MAX(na, nb));
     for (i64 d = 0; d < na - 2; d++)
         la[d] = (i8)(batch - (na - 2) + d);
     for (i64 d = 0; d < nb - 2; d++)

@@ -205,6 +205,8 @@ fe_tensor *fe_expand(fe_lower *l, const fe_tensor *x, i64 rank, const i64 *sizes
 fe_tensor *fe_unsqueeze(fe_lower *l, const fe_tensor *x, i64 d)
 {
     fe_dim *dims = NEW_N(l->a, fe_dim, x->rank + 1);
+    if (d < 0 || d > x->rank)
+        fe_fail(l, "a dim put in at %lld of rank %lld", (long long)d, (long long)x->rank);
     for (i64 i = 0, k = 0; i <= x->rank; i++)
         dims[i] = i == d ? (fe_dim){.extent = 1} : x->dims[k++];
     return fe_tensor_new(l, x->term, x->dtype, x->rank + 1, dims);
@@ -227,10 +229,12 @@ fe_tensor *fe_flatten(fe_lower *l, const fe_tensor *x, i64 first, i64 last)
         return fe_view(l, x, n, sizes);
     }
     for (i64 d = 0; d < x->rank; d++)
-        if (d > first && d <= last)
-            sizes[n - 1] *= x->dims[d].extent;
-        else
+        if (d > first && d <= last) {
+            if (!mul_i64(sizes[n - 1], x->dims[d].extent, &sizes[n - 1]))
+                fe_fail(l, "a size that does not fit 64 bits");
+        } else {
             sizes[n++] = x->dims[d].extent;
+        }
     return fe_view(l, x, n, sizes);
 }
 
@@ -261,6 +265,8 @@ fe_tensor *fe_solid(fe_lower *l, const fe_tensor *x, i64 d)
 
 fe_tensor *fe_slice(fe_lower *l, const fe_tensor *x, i64 d, i64 start, i64 n, i64 step)
 {
+    if (d >= x->rank)
+        fe_fail(l, "dim %lld of a tensor of rank %lld", (long long)d, (long long)x->rank);
     i64 extent = x->dims[d].extent;
     fe_dim *dims = copy_dims(l, x, 0);
     if (n == extent && (step == 1 || n < 2))
@@ -310,14 +316,20 @@ fe_tensor *fe_select(fe_lower *l, const fe_tensor *x, i64 d, i64 index)
 fe_tensor *fe_cat(fe_lower *l, fe_tensor *const *xs, i64 n, i64 d)
 {
     fe_tensor **parts = NEW_N(l->a, fe_tensor *, n);
+    const fe_tensor *kept = NULL;
     i64 m = 0, extent = 0;
+    if (n < 1)
+        fe_fail(l, "no parts");
     for (i64 i = 0; i < n; i++) {
         if (xs[i]->rank == 1 && xs[i]->dims[0].extent == 0 && n > 1)
             continue;
-        if (xs[i]->rank != xs[0]->rank && m && xs[i]->rank != parts[0]->rank)
-            fe_fail(l, "parts of rank %lld and %lld", (long long)parts[0]->rank,
-                    (long long)xs[i]->rank);
-        extent += xs[i]->dims[d].extent;
+        if (!kept)
+            kept = xs[i];
+        if (xs[i]->rank != kept->rank || d >= kept->rank)
+            fe_fail(l, "parts of rank %lld and %lld along dim %lld", (long long)kept->rank,
+                    (long long)xs[i]->rank, (long long)d);
+        if (!add_i64(extent, xs[i]->dims[d].extent, &extent))
+            fe_fail(l, "a size that does not fit 64 bits");
         if (xs[i]->dims[d].extent)
             parts[m++] = xs[i];
     }
@@ -359,6 +371,8 @@ fe_tensor *fe_pad(fe_lower *l, const fe_tensor *x, i64 d, i64 before, i64 after,
                   const fe_tensor *value)
 {
     i64 n = x->dims[d].extent, first = MAX(-before, 0), last = n - MAX(-after, 0);
+    if (before > INT64_MAX / 4 || after > INT64_MAX / 4 || before < -n || after < -n)
+        fe_fail(l, "pads of %lld and %lld", (long long)before, (long long)after);
     if (last < first)
         fe_fail(l, "a pad that removes more than there is");
     fe_tensor *parts[3] = {0};
@@ -428,9 +442,13 @@ fe_tensor *fe_flip(fe_lower *l, const fe_tensor *x, i64 d)
 
 fe_tensor *fe_diagonal(fe_lower *l, const fe_tensor *x, i64 offset, i64 d1, i64 d2)
 {
+    if (d1 >= x->rank || d2 >= x->rank)
+        fe_fail(l, "a diagonal of a tensor of rank %lld", (long long)x->rank);
     i64 rows = x->dims[d1].extent, columns = x->dims[d2].extent;
     i64 first = MAX(-offset, 0), second = MAX(offset, 0);
     i64 n = MAX(MIN(rows - first, columns - second), 0);
+    if (d1 == d2 || offset < -(INT64_MAX / 2) || offset > INT64_MAX / 2)
+        fe_fail(l, "a diagonal of one dim");
     VEC(fe_dim) dims = {0};
     for (i64 i = 0; i < x->rank; i++)
         if (i != d1 && i != d2)
