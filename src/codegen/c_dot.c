@@ -106,9 +106,10 @@ static void print_fma(c_printer *p, const kn_ins *x, rows acc, rows out)
     c_line(p, "for (i64 k = 0; k < %lld; k++) {", (long long)k);
     if (x->axis > 0) {
         i64 line = 64 / dtype_bytes(b.dtype);
-        for (i64 j = 0; j < n; j += line)
-            c_line(p, "__builtin_prefetch(pb + k * %lld + %lld);", (long long)b.stride[0],
-                   (long long)(j + x->axis));
+        char *base = arena_printf(p->a, "b%d + (%s)", x->buffer, c_affine(p, x->at));
+        for (i64 j = 0; j < x->axis; j += line)
+            c_line(p, "__builtin_prefetch(%s + k * %lld + %lld);", base, (long long)x->axis,
+                   (long long)j);
     }
     for (i64 j = 0; j < nv; j++) {
         char *address = arena_printf(p->a, "pb + %s + %lld", scaled(p, "k", b.stride[0]),
@@ -156,8 +157,6 @@ static void print_rowdot(c_printer *p, const kn_ins *x, rows acc, rows out)
     }
     for (i64 j = 0; j < n; j++) {
         char *address = arena_printf(p->a, "pb + %lld + k", (long long)(j * b.stride[1]));
-        if (x->axis > 0)
-            c_line(p, "__builtin_prefetch(%s + %lld);", address, (long long)x->axis);
         c_line(p, "%s y%lld = %s;", type, (long long)j, load_vector(p, b.dtype, t, lanes, address));
         if (m > 1)
             c_line(p, "PIN(y%lld);", (long long)j);

@@ -108,8 +108,9 @@ struct kn_ins {
     kn_live live[KN_RANK];
     const kn_place *places; /* sort: keys, positions, work */
     i64 index_stride[KN_INDICES], index_extent[KN_INDICES]; /* gather, put: of each index operand */
-    i64 axis; /* reduce, bcast: the dim; get, carry: which; dot: prefetch distance in elements of
-                 the second operand (0: none); sort: 1 descending */
+    /* reduce, bcast: the dim; get, carry: which; sort: 1 descending; dot: elements of `buffer` to
+     * prefetch in each step of k, from `at` on (0: none) */
+    i64 axis;
     u8 perm[KN_RANK];
     /* loops */
     kn_var var;
@@ -169,7 +170,10 @@ kn_value kn_ew(kn_maker *m, ir_op op, const kn_value *args, i64 n);
 kn_value kn_state(kn_maker *m, ir_reducer r, dtype t, i64 rank, const i64 *shape);
 kn_value kn_combine(kn_maker *m, ir_reducer r, kn_value state, kn_value x);
 kn_value kn_reduce(kn_maker *m, ir_reducer r, kn_value x, i64 axis);
-kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value b, i64 prefetch);
+/* In each step of k, the next `ahead` elements from where `b` would be at address `next` are
+ * prefetched; 0: none. b is a `ref` then. */
+kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value b, kn_affine next,
+                    i64 ahead);
 kn_value kn_bcast(kn_maker *m, kn_value x, i64 axis, i64 extent); /* a new dim before `axis` */
 kn_value kn_trans(kn_maker *m, kn_value x, const u8 *perm);
 /* Opens a loop; *var and carried[0..n) are its variable and carried values inside. */

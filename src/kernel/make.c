@@ -279,11 +279,16 @@ kn_value kn_reduce(kn_maker *m, ir_reducer r, kn_value v, i64 axis)
     return result(m, x);
 }
 
-kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value b, i64 prefetch)
+kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value b, kn_affine next,
+                    i64 ahead)
 {
     kn_ins *x = like(m, KN_dot, (kn_value[]){acc, a, b}, 3);
     x->sub = (u8)kind;
-    x->axis = prefetch;
+    if (ahead > 0) {
+        x->buffer = kn_def(m->k, b)->buffer;
+        x->at = next;
+        x->axis = ahead;
+    }
     return result(m, x);
 }
 

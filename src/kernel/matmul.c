@@ -271,7 +271,8 @@ static void choose(matmul *x)
         if (x->form == PANELS) {
             x->kc = rows <= x->mr ? depth : choose_block(depth, 256);
             x->width[RIGHT] = x->nr;
-            x->prefetch = bytes > 1 << 20 ? 1024 : 0;
+            i64 blocks = (rows + x->mr - 1) / x->mr;
+            x->prefetch = bytes > 1 << 20 && blocks <= 8 ? 4096 : 0;
         } else if (bytes > 1 << 18 && columns > 4 * x->nr) {
             /* rows of the operand, not columns of it, are streams */
             x->kc = choose_block(depth, 16);
@@ -436,7 +437,17 @@ static void emit_tile(product *b, kn_affine row, kn_affine column, i64 height, k
         acc = kn_state(m, IR_SUM, x->accumulator, 2, shape);
     }
     kn_value l = kn_ref(m, &left), r = kn_ref(m, &right);
-    kn_value c = kn_dot_add(m, kind_of(x->form), acc, l, r, x->prefetch);
+    kn_affine next = right.at;
+    i64 ahead = 0;
+    if (x->prefetch > 0) {
+        /* the block that comes next, a share of it under each block of rows */
+        i64 rows = MIN(x->m.extent, x->mc), blocks = (rows + x->mr - 1) / x->mr;
+        ahead = (x->nr + blocks - 1) / blocks;
+        next.base += blocks > 1 ? depth * x->nr : x->prefetch;
+        kn_affine inside = kn_affine_sum(a, row, b->rows.index, -1);
+        next = kn_affine_sum(a, next, inside, depth * ahead / x->mr);
+    }
+    kn_value c = kn_dot_add(m, kind_of(x->form), acc, l, r, next, ahead);
     if (b->strip >= 0)
         kn_store(m, &strip, c);
     else

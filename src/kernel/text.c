@@ -118,7 +118,7 @@ static void print_ins(str *s, const kn_ins *x, i64 depth)
         str_add(s, " :at ");
         print_affine(s, x->at);
     }
-    if (x->rank > 0 && (x->buffer >= 0 || x->op == KN_iota)) {
+    if (x->rank > 0 && x->op != KN_dot && (x->buffer >= 0 || x->op == KN_iota)) {
         str_add(s, " :stride ");
         print_ints(s, x->stride, x->rank);
         print_live(s, x->live, x->rank);

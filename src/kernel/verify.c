@@ -210,6 +210,11 @@ static void check_dot(const checker *c)
     require(c, x->sub <= KN_DOT_ROWDOT, "unknown kind");
     bool floats = dtype_is_float(x->dtype);
     require(c, floats || x->sub == KN_DOT_PLAIN, "this kind is for floats");
+    if (x->axis != 0) {
+        require(c, x->axis > 0 && r->op == KN_ref && x->buffer == r->buffer,
+                "prefetches another buffer than it reads");
+        check_affine(c, x->at);
+    }
     bool ref = r->op == KN_ref;
     if (x->sub == KN_DOT_FMA)
         require(c, !ref || r->stride[1] == 1, "vectors need contiguous columns");
