@@ -66,6 +66,7 @@ void eqf_egraph_free(eqf_egraph *g)
     eg_vec_free(g, &g->queue);
     eg_vec_free(g, &g->rows);
     eg_vec_free(g, &g->extra);
+    eg_vec_free(g, &g->record);
     eg_vec_free(g, &g->journal);
     eg_vec_free(g, &g->mark_state);
     eg_free(g, g->rule, (i64)sizeof(eg_rule_state) * g->rules_cap);
@@ -214,6 +215,18 @@ eqf_status eqf_add(eqf_egraph *g, eqf_head head, const eqf_class *kids, size_t n
     if (!node)
         return eg_failed(g, "adding an e-node");
     out->i = eg_rec(g, node)[N_CLASS];
+    if (g->recording) {
+        if (!eg_vec_room(g, &g->record, 4 + (u32)n))
+            return eg_failed(g, "adding an e-node");
+        u32 *w = g->record.at + g->record.n;
+        w[0] = out->i;
+        w[1] = node;
+        w[2] = head.i;
+        w[3] = (u32)n;
+        for (size_t i = 0; i < n; i++)
+            w[4 + i] = kids[i].i;
+        g->record.n += 4 + (u32)n;
+    }
     return EQF_OK;
 }
 

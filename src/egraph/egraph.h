@@ -196,6 +196,9 @@ struct eqf_egraph {
     eg_vec rows; /* rows of reasons; an edge's `why` is an offset | direction bit */
     eg_vec extra; /* a, b, row: axioms between terms that were equal already */
 
+    eg_vec record;    /* e-nodes added by a dynamic right side: class, e-node, head, n, kids */
+    bool recording;
+
     eg_vec journal;
     u32 marks;
     bool journal_lost; /* memory ran out under a mark */
@@ -363,6 +366,7 @@ u32 eg_reason(eg *g, const char *text, i64 n);
 /* An instance of a term as a flat list in prefix order: head, e-node, head, e-node … EG_SWAP in the
  * head: the e-node has the two operands exchanged. */
 #define EG_SWAP 0x80000000u
+#define EG_WHOLE 0x7FFFFFFFu /* instead of a head: the e-node's own term */
 eqf_status eg_axiom(eg *g, const u32 *left, u32 nleft, const u32 *right, u32 nright, u32 reason,
                     bool *changed);
 /* Writes the instance of `x`, whose sub-terms are all present; false when there is no room. */

@@ -202,6 +202,10 @@ static i32 axiom_instance(explainer *x, const u32 **words, u32 *to)
     u32 head = (*words)[0] & ~EG_SWAP, n = (*words)[1];
     bool swap = (*words)[0] & EG_SWAP;
     *words += 2;
+    if (head == EG_WHOLE) {
+        *to = term_of(x, n);
+        return 0;
+    }
     u32 arity = eg_head_arity(x->g->lang, head);
     i32 small[4], *refs = arity > 4 ? NEW_N(x->p->a, i32, arity) : small;
     for (u32 i = 0; i < arity; i++) {
@@ -312,9 +316,11 @@ static i32 rule_row(explainer *x, const u32 *row, u32 a, u32 b)
     u32 from = term_of(x, a), to = term_of(x, b), left, right;
     i32 parts[3] = {0};
     if (r->dynamic >= 0) {
+        const u32 *words = f.built + 1;
         parts[0] = instance(x, &f, r->left.at[0].term, false, &left);
-        parts[1] = rule_step(x, &f, left, to, r->name);
-        return pf_chain(x->p, from, to, parts, 2);
+        parts[2] = -axiom_instance(x, &words, &right);
+        parts[1] = rule_step(x, &f, left, right, r->name);
+        return pf_chain(x->p, from, to, parts, 3);
     }
     const eg_side *side = &r->right.at[f.conclusion];
     bool fresh = r->site[side->var].atom == EG_ROOT;

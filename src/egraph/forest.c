@@ -5,7 +5,8 @@
  *
  * A row is what an edge cites, in words:
  *     RULE       kind, index of the rule, conclusion, swaps on the left and on the right, e-nodes of
- *                its atoms, of its right sides
+ *                its atoms, of its right sides; for a dynamic right side the count and words of
+ *                the instance it built
  *     AXIOM      kind, reason, words of the left instance, of the right one, the instances; both
  *                counts 0: the two e-nodes themselves
  *     NORMALISE  kind, e-node, e-node that a normaliser put in its place

@@ -245,34 +245,97 @@ static bool guards_hold(const eg *g, const eg_rule *r, const u32 *values)
     return true;
 }
 
+typedef struct instance {
+    eg *g;
+    const eg_rule *rule;
+    const match *m;
+    eg_vec words;
+    bool full; /* no room */
+} instance;
+
+/* The term that a dynamic right side built for class c, in prefix order: e-nodes it added, then the
+ * variables of the match, then whatever stands for the class. */
+static void write_instance(instance *x, u32 c)
+{
+    eg *g = x->g;
+    const u32 *found = NULL;
+    for (u32 i = 0; i < g->record.n; i += 4 + g->record.at[i + 3]) {
+        if (eg_find(g, g->record.at[i]) == c)
+            found = g->record.at + i;
+    }
+    if (!eg_vec_room(g, &x->words, 2)) {
+        x->full = true;
+        return;
+    }
+    u32 *w = x->words.at + x->words.n;
+    x->words.n += 2;
+    if (found) {
+        u32 n = found[3];
+        w[0] = found[2];
+        w[1] = found[1];
+        const u32 *rec = eg_rec(g, found[1]);
+        if (n == 2 && eg_find(g, rec[N_KIDS]) != eg_find(g, found[4]))
+            w[0] |= EG_SWAP;
+        for (u32 i = 0; i < n && !x->full; i++)
+            write_instance(x, eg_find(g, found[4 + i]));
+        return;
+    }
+    w[0] = EG_WHOLE;
+    w[1] = 0;
+    for (u32 v = 0; v < x->rule->nvars && !w[1]; v++) {
+        if (x->rule->var_name[v] && !x->rule->var_payload[v] &&
+            eg_find(g, x->m->values[x->rule->where[v]]) == c)
+            w[1] = eg_site_node(g, x->rule, x->m->nodes, x->m->swaps, v);
+    }
+    if (!w[1])
+        w[1] = *(u32 *)eg_at(&g->rep, c);
+}
+
+static bool link_dynamic(eg *g, const eg_rule *rule, u32 state, const match *m, u32 result)
+{
+    instance x = {.g = g, .rule = rule, .m = m};
+    write_instance(&x, result);
+    u32 natoms = (u32)rule->atoms.n;
+    bool ok = !x.full && eg_vec_room(g, &g->rows, 6 + natoms + x.words.n);
+    if (ok) {
+        u32 row = eg_row(g, (u32[]){EG_ROW_RULE, state, 0, m->swaps, 0}, 5);
+        eg_row(g, m->nodes, natoms);
+        eg_row(g, &x.words.n, 1);
+        eg_row(g, x.words.at, x.words.n);
+        eg_link(g, m->nodes[rule->left.at[0].term->index], x.words.at[1], row);
+    }
+    eg_vec_free(g, &x.words);
+    return ok;
+}
+
 /* Returns whether anything changed; a refused reservation sets r->stopping. */
 static bool apply_dynamic(run *r, const eg_rule *rule, u32 state, match *m)
 {
     eg *g = r->g;
     const eqf_dynamic *d = &g->lang->dynamics.at[rule->dynamic];
     eqf_class args[EG_MAX_VARS], out = {0};
-    u32 n = 0;
+    u32 n = 0, before = g->alive;
     for (u32 v = 0; v < rule->nvars; v++) {
-        if (!rule->var_name[v] || rule->var_payload[v])
-            continue;
-        args[n++].i = eg_find(g, m->values[rule->where[v]]);
+        if (rule->var_name[v] && !rule->var_payload[v])
+            args[n++].i = eg_find(g, m->values[rule->where[v]]);
     }
-    u32 before = g->alive;
-    eqf_status s = d->apply(d->user, g, (eqf_class){eg_find(g, m->values[0])}, args, n, &out);
+    g->recording = g->options.explain;
+    g->record.n = 0;
+    eqf_status s =
+        d->apply(d->user, g, (eqf_class){eg_find(g, m->values[0])}, args, n, &out);
+    g->recording = false;
     if (s) {
-        r->status = s;
+        r->status = s == EQF_E_LIMIT ? EQF_OK : s;
         stop_for(r, s == EQF_E_LIMIT ? EQF_STOP_BYTES : EQF_STOP_ERROR);
         return g->alive != before;
     }
     u32 root = eg_find(g, m->values[0]), result = out.i ? eg_find(g, out.i) : root;
     if (root == result)
         return g->alive != before;
-    if (g->options.explain) {
-        u32 row = eg_row(g, (u32[]){EG_ROW_RULE, state, 0, m->swaps, 0}, 5);
-        eg_row(g, m->nodes, (u32)rule->atoms.n);
-        u32 node = *(u32 *)eg_at(&g->rep, out.i);
-        eg_row(g, &node, 1);
-        eg_link(g, m->nodes[rule->left.at[0].term->index], node, row);
+    if (!eg_union_reserve(g) ||
+        (g->options.explain && !link_dynamic(g, rule, state, m, result))) {
+        stop_for_memory(r);
+        return g->alive != before;
     }
     eg_union(g, root, result);
     return true;

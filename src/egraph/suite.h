@@ -40,6 +40,8 @@ typedef struct eg_case_graph {
     const char *name;
     eqf_egraph *g;
     VEC(const sx *) axioms; /* (union A B …) forms given to it */
+    struct eg_case_graph *left, *right; /* of a meet or join */
+    bool meet;
 } eg_case_graph;
 
 typedef struct eg_case_set {

@@ -85,7 +85,7 @@ static eg_case_graph *new_graph(runner *r, const char *name)
     must(r, eqf_egraph_new(r->c->lang, &o, &g.g));
     arena_defer(r->a, (void (*)(void *))eqf_egraph_free, g.g);
     must(r, eg_builtins_attach(r->c->builtins, g.g, r->c->analyses.at, r->c->analyses.n));
-    vec_reserve(r->a, &r->graphs, 64);
+    vec_reserve(r->a, &r->graphs, 64); /* they are pointed at */
     if (r->graphs.n == 64)
         eqf_throw(r->ctx, EQF_E_LIMIT, file_of(r), r->c->form->name, "more than 64 e-graphs");
     vec_push(r->a, &r->graphs, g);
@@ -146,6 +146,21 @@ static bool goal_holds(runner *r, const eg_rule *pattern)
 
 /* ---- proofs -------------------------------------------------------------------------------- */
 
+static bool proved_in(runner *r, eg_case_graph *g, const char *a, const char *b);
+
+/* What an equality of a meet or join stands on: proofs in the e-graphs it was made from. */
+static eqf_verdict judge(void *user, const char *reason, const char *a, const char *b)
+{
+    runner *r = user;
+    eg_case_graph *g = r->at;
+    if (strcmp(reason, "given") != 0 || !g->left)
+        return eg_builtins_step(r->c->builtins, reason, a, b);
+    bool left = proved_in(r, g->left, a, b);
+    bool holds = g->meet ? left && proved_in(r, g->right, a, b)
+                         : left || proved_in(r, g->right, a, b);
+    return holds ? EQF_HOLDS : EQF_REFUSED;
+}
+
 static void check_proof(runner *r, const sx *at, const char *a, const char *b, eqf_proof *proof,
                         eqf_form form)
 {
@@ -180,8 +195,8 @@ static void check_proof(runner *r, const sx *at, const char *a, const char *b, e
     }
     eqf_checking checking = {.rules = {str_text(&rules), (size_t)rules.n},
                              .axioms = {str_text(&axioms), (size_t)axioms.n},
-                             .step = eg_builtins_step,
-                             .user = r->c->builtins};
+                             .step = judge,
+                             .user = r};
     eqf_check_report report;
     size_t before = eqf_diag_count(r->ctx);
     eqf_status s = eqf_proof_check(r->ctx, eqf_text_of(text), eqf_text_of(a), eqf_text_of(b),
@@ -196,6 +211,24 @@ static void check_proof(runner *r, const sx *at, const char *a, const char *b, e
         r->assumptions += report.assumptions;
     }
     eqf_text_free(r->ctx, text);
+}
+
+static eqf_proof *explain(runner *r, const sx *at, const char *a, const char *b);
+
+static bool proved_in(runner *r, eg_case_graph *g, const char *a, const char *b)
+{
+    eqf_class x, y;
+    if (eqf_lookup_text(g->g, eqf_text_of(a), &x) || eqf_lookup_text(g->g, eqf_text_of(b), &y) ||
+        !x.i || !y.i || eqf_find(g->g, x).i != eqf_find(g->g, y).i)
+        return false;
+    eg_case_graph *outer = r->at;
+    bool failed = r->failed;
+    r->at = g;
+    eqf_proof *proof = explain(r, r->c->form->form, a, b);
+    bool ok = proof && r->failed == failed;
+    eqf_proof_free(proof);
+    r->at = outer;
+    return ok;
 }
 
 static eqf_proof *explain(runner *r, const sx *at, const char *a, const char *b)
@@ -572,9 +605,12 @@ static void step_graph(runner *r, const sx *x)
         must(r, eqf_rebuild(r->at->g));
     } else {
         eqf_egraph *a = graph_named(r, x->at[2])->g, *b = graph_named(r, x->at[3])->g;
-        eg_case_graph g = {.name = name};
+        eg_case_graph g = {.name = name, .left = graph_named(r, x->at[2]),
+                           .right = graph_named(r, x->at[3]), .meet = sx_is_form(x, "meet")};
         must(r, sx_is_form(x, "meet") ? eqf_meet(a, b, &g.g) : eqf_join(a, b, &g.g));
         arena_defer(r->a, (void (*)(void *))eqf_egraph_free, g.g);
+        if (r->graphs.n == 64)
+            eqf_throw(r->ctx, EQF_E_LIMIT, file_of(r), r->c->form->name, "more than 64 e-graphs");
         vec_push(r->a, &r->graphs, g);
     }
     r->at = outer;
