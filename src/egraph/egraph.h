@@ -324,6 +324,11 @@ eqf_status eg_rebuild(eg *g);
 void eg_hide(eg *g, u32 n);
 /* Joins `data` into analysis k of canonical class c. Reserve as for a union first. */
 void eg_join_data(eg *g, u32 k, u32 c, const void *data);
+/* Takes a live e-node out for good; its class keeps others. No mark is open, nothing is explained. */
+void eg_remove(eg *g, u32 n);
+/* Unlinks dead records and makes their ids free; no mark is open. eg_rebuild calls it once they are a
+ * good part of the graph. */
+void eg_sweep(eg *g);
 /* Rebuilds a log whose append failed, or compacts it. */
 bool eg_log_repair(eg *g, u32 op);
 /* Enlarges the table of logs to the operators of the language. */

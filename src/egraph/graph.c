@@ -903,8 +903,14 @@ static eqf_status settle_class(eg *g, u32 c)
     return EQF_OK;
 }
 
-/* Unlinks dead records once they are a good part of the graph, and makes their ids free. */
-static void sweep(eg *g)
+void eg_remove(eg *g, u32 n)
+{
+    u32 *rec = eg_rec(g, n);
+    eg_slot_remove(g, hash_rec(g, n, rec, eg_node_arity(g, n, rec)), n);
+    kill(g, n, rec);
+}
+
+void eg_sweep(eg *g)
 {
     for (u32 c = 1; c < g->class_ids; c++) {
         if (!(g->parent[c] & EG_BODY))
@@ -914,11 +920,14 @@ static void sweep(eg *g)
         bool end;
         b->nmembers = 0;
         b->members = 0;
+        b->mask = 0;
         do {
             u32 *rec = eg_rec(g, n), next = rec[N_NEXT];
             end = n == last;
-            if (!(rec[N_STAMP] & S_DEAD))
+            if (!(rec[N_STAMP] & S_DEAD)) {
                 member_append(g, b, n, rec);
+                b->mask |= eg_op_bit(g->lang->heads.at[rec[N_HEAD]].op);
+            }
             n = next;
         } while (!end);
         if (!b->uses)
@@ -975,7 +984,7 @@ eqf_status eg_rebuild(eg *g)
     }
     g->queue.n = g->queue_head = 0;
     if (g->dead > EG_SWEEP_MIN && g->dead > g->alive / 4 && !g->marks)
-        sweep(g);
+        eg_sweep(g);
     if (g->conflict) {
         s = g->conflict;
         g->conflict = EQF_OK;
