@@ -258,11 +258,17 @@ static void paint(painter *w)
 
 /* ---- the copy ------------------------------------------------------------------------------- */
 
+typedef struct frame {
+    u32 node;
+    i64 next; /* operand */
+} frame;
+
 typedef struct copier {
     painter *w;
     ir_program *to;
     ir_atom *atoms; /* new ones by old */
     ir_term *terms;
+    frame *stack;
 } copier;
 
 static ir_atom copy_atom(copier *c, ir_atom d)
@@ -343,32 +349,26 @@ static void copy_node(copier *c, u32 k)
     c->to->origin = 0;
 }
 
-typedef struct frame {
-    u32 node;
-    i64 next; /* operand */
-} frame;
-
-/* Depth first, operands in order; programs are deep, so with a stack of its own. */
+/* Depth first, operands in order. The stack is a path through the program, so it holds no more
+ * than its terms. */
 static void copy_term(copier *c, ir_term root)
 {
-    VEC(frame) stack = {0};
-    vec_push(c->w->a, &stack, (frame){root.i, 0});
-    while (stack.n > 0) {
-        frame *f = &stack.at[stack.n - 1];
+    i64 depth = 0;
+    c->stack[depth++] = (frame){root.i, 0};
+    while (depth > 0) {
+        frame *f = &c->stack[depth - 1];
         const ir_node *node = &c->w->p->nodes.at[f->node];
         if (c->terms[f->node].i) {
-            stack.n--;
-            continue;
-        }
-        if (f->next == node->arg_count) {
+            depth--;
+        } else if (f->next == node->arg_count) {
             copy_node(c, f->node);
-            stack.n--;
-            continue;
+            depth--;
+        } else {
+            i64 i = f->next++;
+            if (is_commutative(node) && c->w->up[node->args[0].i] > c->w->up[node->args[1].i])
+                i = 1 - i;
+            c->stack[depth++] = (frame){node->args[i].i, 0};
         }
-        i64 i = f->next++;
-        if (is_commutative(node) && c->w->up[node->args[0].i] > c->w->up[node->args[1].i])
-            i = 1 - i;
-        vec_push(c->w->a, &stack, (frame){node->args[i].i, 0});
     }
 }
 
@@ -400,7 +400,9 @@ ir_program *ir_canonical(arena *a, const ir_program *p)
     paint(&w);
 
     ir_program *to = ir_program_new(a, p->file, intern_text(p->names, p->name));
-    copier c = {&w, to, NEW_N(scratch, ir_atom, atoms), NEW_N(scratch, ir_term, nodes)};
+    vec_reserve(a, &to->nodes, nodes);
+    copier c = {&w, to, NEW_N(scratch, ir_atom, atoms), NEW_N(scratch, ir_term, nodes),
+                NEW_N(scratch, frame, nodes)};
     if (p->source.user != p) /* the default one refers to its own program */
         to->source = p->source;
     for (i64 i = 0; i < p->inputs.n; i++) {

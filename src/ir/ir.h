@@ -274,7 +274,8 @@ typedef struct ir_eval_options {
     bool round;
     const volatile bool *cancel; /* may be NULL; polled: EQF_E_INTERRUPTED */
 } ir_eval_options;
-/* inputs: one tensor a port, dense row-major in the port's dtype (or f64 for a float port);
+/* inputs: one tensor a port, dense row-major in the port's dtype (or f64 for a float port); one
+ * without data is read from the program's source, and so are all when `inputs` is NULL.
  * outputs: shape and data are allocated in `out`; floats come back as f64 tensors, integers as i64,
  * bools as bool. An index out of range throws EQF_E_DATA naming the node. Opaque operators throw
  * EQF_E_UNSUPPORTED. */

@@ -186,6 +186,7 @@ static void check_deep(fixture *f, const void *arg)
     (void)arg;
     ir_program *p = read_text(f, "(program p (dims (M 4)) (input X f32 (M)))");
     ir_term x = p->inputs.at[0].term;
+    vec_reserve(f->a, &p->nodes, 100002);
     for (int i = 0; i < 100000; i++)
         x = ir_1(p, i % 2 ? IR_exp : IR_neg, x);
     ir_dim dim = {4, ir_get(p, x)->dims};
