@@ -1,4 +1,5 @@
 /* The command line, parsed against a verb's options. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,9 +166,9 @@ bool cli_number(cli_args *args, const char *name, long long low, long long high,
     if (!text)
         return true;
     char *end;
+    errno = 0;
     long long v = strtoll(text, &end, 10);
-    /* Saturated values are out of every range but the widest. */
-    if (end == text || *end || v < low || v > high) {
+    if (end == text || *end || errno == ERANGE || v < low || v > high) {
         cli_fail(args, EXIT_USAGE, NULL, name, "%s is not a whole number from %lld to %lld", text,
                  low, high);
         return false;

@@ -57,23 +57,7 @@ static bool has_dim(const dim_values *dims, const char *name)
     return false;
 }
 
-/* Sizes that the shapes of the given inputs fix and `dims` does not. */
-static void dims_from_inputs(arena *a, const ir_program *p, const char *path, dim_values *dims)
-{
-    i64 n;
-    const tensor *set = safetensors_read(a, path, &n);
-    for (i64 i = 0; i < p->inputs.n; i++) {
-        const ir_port *port = &p->inputs.at[i];
-        const tensor *t = find_tensor(set, n, intern_text(p->names, port->name));
-        for (i64 d = 0; t && port->symbols && t->rank == port->rank && d < port->rank; d++)
-            if (port->symbols[d] && !has_dim(dims, port->symbols[d]))
-                vec_push(a, dims,
-                         (fe_dim_value){arena_strdup(a, port->symbols[d]), t->shape[d]});
-    }
-}
-
-/* ---- the summary -------------------------------------------------------------------------------- */
-
+/* A size that has no value yet. What is computed from others (2*s0) is none. */
 static bool is_open(const eqf_program *p, const char *symbol)
 {
     for (i64 i = 0; i < p->report.n_sizes; i++)
@@ -81,6 +65,24 @@ static bool is_open(const eqf_program *p, const char *symbol)
             return p->report.sizes[i].is_hint;
     return false;
 }
+
+/* Sizes that the shapes of the given inputs fix and `dims` does not. */
+static void dims_from_inputs(const eqf_program *p, const char *path, dim_values *dims)
+{
+    i64 n;
+    const tensor *set = safetensors_read(p->a, path, &n);
+    for (i64 i = 0; i < p->ir->inputs.n; i++) {
+        const ir_port *port = &p->ir->inputs.at[i];
+        const tensor *t = find_tensor(set, n, intern_text(p->ir->names, port->name));
+        for (i64 d = 0; t && port->symbols && t->rank == port->rank && d < port->rank; d++) {
+            const char *symbol = port->symbols[d];
+            if (symbol && is_open(p, symbol) && !has_dim(dims, symbol))
+                vec_push(p->a, dims, (fe_dim_value){arena_strdup(p->a, symbol), t->shape[d]});
+        }
+    }
+}
+
+/* ---- the summary -------------------------------------------------------------------------------- */
 
 static eqf_tensor show_port(const eqf_program *p, const ir_port *port)
 {
@@ -122,6 +124,27 @@ static void summarize_ports(eqf_program *p)
     s->outputs = outputs;
 }
 
+/* The boundaries of a text program, which no exporter named: terms without a meaning, and those that
+ * only a plain kernel runs. */
+static void find_boundaries(eqf_program *p)
+{
+    const ir_program *ir = p->ir;
+    VEC(fe_boundary) found = {0};
+    for (i64 i = 1; i < ir->nodes.n; i++) {
+        const ir_node *n = &ir->nodes.at[i];
+        bool opaque = ir_row((ir_op)n->op)->class_ == IR_OPAQUE;
+        bool plain = ir_row((ir_op)n->op)->class_ == IR_PLAIN ||
+                     ir_row((ir_op)n->op)->class_ == IR_GATHER;
+        fe_boundary b = {.node = intern_text(ir->names, n->origin), .source = "", .runs = plain};
+        b.op = opaque ? intern_text(ir->names, n->attr.name) : ir_row((ir_op)n->op)->name;
+        b.reason = opaque ? "has no meaning here" : "indices are data";
+        if (opaque || plain)
+            vec_push(p->a, &found, b);
+    }
+    p->report.boundaries = found.at;
+    p->report.n_boundaries = found.n;
+}
+
 static void summarize(eqf_program *p)
 {
     eqf_program_summary *s = &p->summary;
@@ -145,9 +168,10 @@ static void summarize(eqf_program *p)
                               r->boundaries[i].runs};
     s->boundaries = b;
     s->boundary_count = (size_t)r->n_boundaries;
-    s->flops = count.flops;
+    if (!add_i64(count.flops, count.opaque_flops, &s->flops))
+        s->flops = INT64_MAX;
     s->bytes = count.bytes;
-    s->coverage = count.flops > 0 ? 1 - (f64)count.opaque_flops / (f64)count.flops : 1;
+    s->coverage = s->flops > 0 ? (f64)count.flops / (f64)s->flops : 1;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------ */
@@ -163,7 +187,7 @@ static void read_program(eqf_program *p, const eqf_read_options *o)
     p->ir = fe_read(p->a, p->path, &options, &p->report);
     i64 given = dims.n;
     if (o->inputs)
-        dims_from_inputs(p->a, p->ir, o->inputs, &dims);
+        dims_from_inputs(p, o->inputs, &dims);
     if (dims.n > given) {
         options.dims = dims.at;
         options.n_dims = dims.n;
@@ -173,6 +197,8 @@ static void read_program(eqf_program *p, const eqf_read_options *o)
         eqf_throw(p->ctx, EQF_E_ARGUMENT, p->path, NULL,
                   "an archive has its own weights: a weights file is for text programs");
     ir_verify(p->ir, "read");
+    if (program_is_text(p))
+        find_boundaries(p);
     str text = str_new(p->a);
     ir_print(&text, p->ir);
     p->text = str_text(&text);

@@ -78,7 +78,7 @@ static void remove_leftovers(const pk_writer *w)
 {
     DIR *d = opendir(w->parent);
     if (!d)
-        io_error(w, w->parent, "open");
+        io_error(w, w->target, "write, its folder cannot be opened");
     const char *prefix = arena_printf(w->a, ".%s" MARK, w->base);
     struct dirent *e;
     while ((e = readdir(d))) {

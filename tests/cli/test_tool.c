@@ -1,0 +1,425 @@
+/* The tool from outside: exit codes, what is printed where, JSON, packages on a full disk. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <signal.h>
+
+#include <jansson.h>
+
+#include <cmocka.h>
+
+#include "cli/tool.h"
+
+static said s;
+
+static const char small[] = "(program small (dims (M 16) (K 64) (N 32))\n"
+                            "  (input X f32 (M K)) (parameter W f32 (K N))\n"
+                            "  (let s (recip (add (reduce + (square X) :axis K) 1)))\n"
+                            "  (output Y (matmul (mul X s) W) (M N)))\n";
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(tool_folder, "/tmp/eqf-tool-XXXXXX");
+    if (!mkdtemp(tool_folder))
+        return -1;
+    tool_put("small.eqf", small);
+    tool_put("opaque.eqf", "(program o (dims (K 3)) (input x f32 (K))\n"
+                           "  (output y (opaque x :name \"my.op\" :dtype f32 :to K :ints (0)) (K)))\n");
+    tool_put("gather.eqf", "(program g (dims (V 6) (T 4)) (parameter t f32 (V)) (input i i64 (T))\n"
+                           "  (output y (gather t i :axis V) (T)))\n");
+    tool_put("bad.eqf", "(program x\n  (input y f33 ()))\n");
+    return tool(&s, "$E optimize small.eqf -o small.pkg");
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", tool_folder);
+    return system(command);
+}
+
+static void expect(int code, const char *command)
+{
+    if (tool(&s, command) != code)
+        fail_msg("%s: exit %d, wanted %d\n%s%s", command, s.code, code, s.out, s.err);
+}
+
+/* The last line of output as an object. */
+static json_t *object(void)
+{
+    json_error_t error;
+    json_t *o = json_loads(last_line(s.out), JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(o))
+        fail_msg("not an object: %s (%s)", last_line(s.out), error.text);
+    return o;
+}
+
+/* An error is one line on standard error that starts as every error does and names `what`; with
+ * --json also an object. Nothing else is printed. */
+static void expect_error(int code, const char *command, const char *what)
+{
+    char line[3000];
+    expect(code, command);
+    assert_string_equal(s.out, "");
+    if (strncmp(s.err, "equiforge: ", 11) != 0 || strchr(s.err, '\n') != s.err + strlen(s.err) - 1)
+        fail_msg("%s: not one line: %s", command, s.err);
+    if (!strstr(s.err, what))
+        fail_msg("%s: says nothing of %s: %s", command, what, s.err);
+    if (strchr(command, ';') || strchr(command, '|'))
+        return;
+    snprintf(line, sizeof line, "%.2900s --json", command);
+    expect(code, line);
+    json_t *o = object(), *error = json_object_get(o, "error");
+    static const char *const fields[] = {"file", "place", "reason", "code"};
+    for (size_t i = 0; i < 4; i++)
+        assert_true(json_is_string(json_object_get(error, fields[i])));
+    assert_true(json_string_length(json_object_get(error, "reason")) > 0);
+    json_decref(o);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *what;
+    } cases[] = {
+        {"$E inspcet small.eqf", "did you mean inspect?"},
+        {"$E inspect small.eqf --texx", "did you mean --text?"},
+        {"$E optimize small.eqf -o p --bugdet 3s", "did you mean --budget?"},
+        {"$E inspect small.eqf --frobnicate", "--help"},
+        {"$E inspect small.eqf bad.eqf", "bad.eqf"},
+        {"$E inspect --text", "which file"},
+        {"$E optimize small.eqf", "-o"},
+        {"$E run small.pkg --threads", "--threads"},
+        {"$E run small.pkg --threads 0", "--threads"},
+        {"$E run small.pkg --threads 1x", "1x"},
+        {"$E run small.pkg --check=yes", "--check"},
+        {"$E inspect small.eqf --seed -1", "--seed"},
+        {"$E inspect small.eqf --seed 99999999999999999999", "--seed"},
+        {"$E inspect small.eqf --jobs 0", "--jobs"},
+        {"$E optimize small.eqf -o p --budget 3x", "3x"},
+        {"$E optimize small.eqf -o p --budget -3s", "-3s"},
+        {"$E optimize small.eqf -o p --accuracy some", "some"},
+        {"$E optimize small.eqf -o p --parameters none", "none"},
+        {"$E optimize small.eqf -o p --backend fortran", "fortran"},
+        {"$E bench small.pkg --against torch", "torch"},
+        {"$E inspect small.eqf --dim B", "B"},
+        {"$E inspect small.eqf --dim B=x", "B=x"},
+        {"$E inspect small.eqf --dim =3", "=3"},
+        {"$E inspect small.eqf --dim B=3", "B"},
+        {"$E optimize small.eqf -o small.eqf", "small.eqf"},
+        {"$E optimize small.eqf -o .", "no name"},
+        {"$E run small.pkg -i x.safetensors --check", "--source"},
+        {"$E run small.pkg --source small.eqf", "--check"},
+        {"mkdir -p folder; $E optimize small.eqf -o folder", "folder"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_error(2, cases[i].command, cases[i].what);
+    expect(2, "$E");
+    assert_true(s.err[0] != 0);
+}
+
+static void test_input_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *what;
+    } cases[] = {
+        {"$E inspect nowhere.eqf", "nowhere.eqf"},
+        {"$E inspect .", "equiforge: .: "},
+        {"$E inspect bad.eqf", "bad.eqf: 2:12: "},
+        {"$E optimize nowhere.pt2 -o p", "nowhere.pt2"},
+        {"$E optimize opaque.eqf -o p", "my.op"},
+        {"$E optimize small.eqf -o p --inputs nowhere.safetensors", "nowhere.safetensors"},
+        {"$E optimize small.eqf -o p --weights nowhere.safetensors", "nowhere.safetensors"},
+        {"$E optimize small.eqf -o p --inputs small.eqf", "small.eqf"},
+        {"$E run nowhere", "nowhere"},
+        {"$E run small.eqf", "not a package"},
+        {"$E bench .", "not a package"},
+        {"$E run small.pkg -i nowhere.safetensors", "nowhere.safetensors"},
+        {"$E run small.pkg -i small.pkg/check.safetensors", "X"},
+        {"$E run small.pkg -i small.eqf", "small.eqf"},
+        {"printf x >garbage.pt2; $E inspect garbage.pt2", "garbage.pt2"},
+        {": >empty.eqf; $E inspect empty.eqf", "empty.eqf"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_error(1, cases[i].command, cases[i].what);
+    expect(1, "test -e p");
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    static const char *const verbs[] = {"inspect", "optimize", "run", "bench"};
+    expect(0, "$E --help");
+    for (size_t i = 0; i < 4; i++) {
+        assert_non_null(strstr(s.out, verbs[i]));
+        char command[100];
+        snprintf(command, sizeof command, "$E %s --help", verbs[i]);
+        said general = s;
+        expect(0, command);
+        assert_non_null(strstr(s.out, "usage: equiforge"));
+        assert_non_null(strstr(s.out, "--json"));
+        s = general;
+    }
+    expect(0, "$E --version");
+    assert_int_equal(strncmp(s.out, "equiforge 0.", 12), 0);
+}
+
+static void test_inspect(void **state)
+{
+    (void)state;
+    expect(0, "$E inspect small.eqf --json");
+    json_t *o = object();
+    assert_string_equal(json_string_value(json_object_get(o, "file")), "small.eqf");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "ops"), "matmul")), 1);
+    assert_int_equal(json_array_size(json_object_get(o, "inputs")), 1);
+    json_t *w = json_array_get(json_object_get(o, "parameters"), 0);
+    assert_string_equal(json_string_value(json_object_get(w, "name")), "W");
+    assert_string_equal(json_string_value(json_object_get(w, "dtype")), "f32");
+    assert_int_equal(json_integer_value(json_object_get(w, "bytes")), 4 * 64 * 32);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(w, "shape"), 1)), 32);
+    assert_int_equal(json_array_size(json_object_get(o, "boundaries")), 0);
+    assert_true(json_number_value(json_object_get(o, "coverage")) == 1);
+    assert_true(json_integer_value(json_object_get(o, "flops")) >= 2 * 16 * 64 * 32);
+    assert_int_equal(json_integer_value(json_object_get(o, "bytes")),
+                     4 * (16 * 64 + 64 * 32 + 16 * 32));
+    json_decref(o);
+    expect(0, "$E inspect opaque.eqf --json");
+    o = object();
+    json_t *b = json_array_get(json_object_get(o, "boundaries"), 0);
+    assert_string_equal(json_string_value(json_object_get(b, "op")), "my.op");
+    assert_true(json_is_false(json_object_get(b, "runs")));
+    assert_true(json_number_value(json_object_get(o, "coverage")) == 0);
+    json_decref(o);
+    expect(0, "$E inspect gather.eqf --json");
+    o = object();
+    b = json_array_get(json_object_get(o, "boundaries"), 0);
+    assert_string_equal(json_string_value(json_object_get(b, "op")), "gather");
+    assert_true(json_is_true(json_object_get(b, "runs")));
+    assert_true(json_number_value(json_object_get(o, "coverage")) == 1);
+    json_decref(o);
+    /* The text reads back to the same program. */
+    expect(0, "$E inspect small.eqf --text >again.eqf && $E inspect again.eqf --text >more.eqf && "
+              "cmp again.eqf more.eqf");
+    assert_string_equal(s.err, "");
+}
+
+static void test_optimize_json(void **state)
+{
+    (void)state;
+    expect(0, "$E optimize small.eqf -o json.pkg --json --budget 5s --jobs 1 --quiet");
+    assert_string_equal(s.err, "");
+    json_t *o = object();
+    static const char *const integers[] = {"kernels", "subgraphs", "distinct_subgraphs",
+                                           "candidates", "families", "measured"};
+    for (size_t i = 0; i < 6; i++)
+        assert_true(json_integer_value(json_object_get(o, integers[i])) >= 1);
+    assert_string_equal(json_string_value(json_object_get(o, "package")), "json.pkg");
+    assert_string_equal(json_string_value(json_object_get(o, "backend")), "c");
+    assert_true(json_is_true(json_object_get(o, "verified")));
+    json_t *errors = json_object_get(o, "rel_l2");
+    assert_int_equal(json_array_size(errors), 1);
+    assert_true(json_number_value(json_array_get(errors, 0)) <= 1e-5);
+    json_t *times = json_object_get(o, "time_us");
+    assert_true(json_number_value(json_object_get(times, "best")) > 0);
+    assert_true(json_number_value(json_object_get(times, "unfused")) > 0);
+    double roofline = json_number_value(json_object_get(o, "roofline"));
+    assert_true(roofline > 0 && roofline <= 1);
+    static const char *const seconds[] = {"read", "saturate", "extract", "tune", "verify", "total"};
+    for (size_t i = 0; i < 6; i++)
+        assert_true(json_is_real(json_object_get(json_object_get(o, "seconds"), seconds[i])) ||
+                    json_is_integer(json_object_get(json_object_get(o, "seconds"), seconds[i])));
+    assert_true(json_is_string(json_object_get(o, "stop")));
+    json_decref(o);
+    expect(0, "for f in plan.json program.eqf proof.eqf weights.bin check.safetensors report.json "
+              "equiforge_model.h; do test -s json.pkg/$f || exit 1; done; ls json.pkg/kernels/*.c "
+              "json.pkg/kernels/*.so");
+}
+
+static void test_run(void **state)
+{
+    (void)state;
+    expect(0, "$E run small.pkg --check --json");
+    json_t *o = object();
+    json_t *check = json_object_get(o, "check");
+    assert_true(json_is_true(json_object_get(check, "passed")));
+    json_decref(o);
+    /* On the inputs of a file, with a reference computed anew. */
+    expect(0, "$E optimize small.eqf -o other.pkg --seed 0 && $E run small.pkg -o out.safetensors "
+              "--threads 1 && $E run other.pkg -o out2.safetensors --threads 2 && "
+              "cmp out.safetensors out2.safetensors");
+    expect_error(1, "$E run small.pkg -i out.safetensors --check --source small.eqf", "X");
+    expect_error(1, "$E run small.pkg -i out.safetensors", "X");
+}
+
+/* What a caller does: inputs from one program's outputs, a check against the source. */
+static void test_run_with_inputs(void **state)
+{
+    (void)state;
+    tool_put("make.eqf", "(program make (dims (M 16) (K 64)) (input A f32 (M K))\n"
+                         "  (output X (mul A 3) (M K)))\n");
+    expect(0, "$E optimize make.eqf -o make.pkg && $E run make.pkg -o in.safetensors");
+    expect(0, "$E run small.pkg -i in.safetensors -o y.safetensors --check --source small.eqf");
+    expect(0, "$E optimize small.eqf --inputs in.safetensors -o given.pkg && "
+              "$E run given.pkg --check && $E run given.pkg -o y2.safetensors && "
+              "cmp y.safetensors y2.safetensors");
+    tool_put("other.eqf", "(program small (dims (M 16) (K 64) (N 32))\n"
+                          "  (input X f32 (M K)) (parameter W f32 (K N))\n"
+                          "  (output Y (matmul X W) (M N)))\n");
+    expect_error(1, "$E run small.pkg -i in.safetensors --check --source other.eqf", "other.eqf");
+    expect_error(1, "$E run small.pkg -i in.safetensors --check --source small.eqf --seed 5",
+                 "other parameters");
+}
+
+static void test_check_finds_differences(void **state)
+{
+    (void)state;
+    /* The reference, not the kernels: swap it for that of another seed, with the right digest. */
+    expect(0, "$E optimize small.eqf -o seed1.pkg --seed 1 && rm -rf mixed.pkg && "
+              "cp -r small.pkg mixed.pkg && cp seed1.pkg/check.safetensors mixed.pkg/");
+    expect_error(1, "$E run mixed.pkg --check", "check.safetensors");
+    /* Parameters as inputs: other values, other results. */
+    tool_put("w.eqf", "(program w (dims (M 16) (K 64) (N 32)) (input A f32 (M K)) (input B f32 (K N))\n"
+                      "  (output X A (M K)) (output W (add B 1) (K N)))\n");
+    expect(0, "$E optimize small.eqf -o param.pkg --parameters input && $E run param.pkg --check && "
+              "$E optimize w.eqf -o w.pkg && $E run w.pkg -o w.safetensors");
+    expect_error(4, "$E run param.pkg -i w.safetensors --check --source small.eqf", "Y");
+    expect(0, "$E run param.pkg -i w.safetensors --check --source small.eqf --weights w.safetensors "
+              "2>/dev/null || test $? = 1");
+}
+
+static void test_index_error(void **state)
+{
+    (void)state;
+    tool_put("ids.eqf", "(program ids (dims (T 4)) (input a i64 (T))\n"
+                        "  (output i (add (mul a 0) 6) (T)))\n");
+    expect(0, "$E optimize gather.eqf -o gather.pkg && $E run gather.pkg --check && "
+              "$E optimize ids.eqf -o ids.pkg && $E run ids.pkg -o ids.safetensors");
+    expect_error(1, "$E run gather.pkg -i ids.safetensors", "out of range");
+    expect_error(1, "$E optimize gather.eqf -o g2.pkg --inputs ids.safetensors", "gather");
+    expect(1, "test -e g2.pkg");
+}
+
+static void test_machine_errors(void **state)
+{
+    (void)state;
+    expect_error(3, "CC=/nowhere/cc; export CC; $E optimize small.eqf -o p", "CC");
+    expect_error(3, "CC=false; export CC; $E optimize small.eqf -o p", "false");
+    expect_error(3, "$E optimize small.eqf -o nowhere/p", "nowhere/p");
+    expect_error(3, "$E run small.pkg -o nowhere/out.safetensors", "nowhere/out.safetensors");
+    expect(1, "test -e p");
+    expect(3, "$E inspect small.eqf >/dev/full");
+    expect(0, "CC=gcc $E optimize small.eqf -o p && $E run p --check && rm -r p");
+    if (tool(&s, "command -v clang") == 0)
+        expect(0, "CC=clang $E optimize small.eqf -o p && $E run p --check && rm -r p");
+}
+
+/* A real full disk, where this process may mount one. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    tool_put("big.eqf", "(program big (dims (K 1000) (N 1000)) (input x f32 (K)) (parameter w f32 (K N))\n"
+                        "  (output y (matmul x w) (N)))\n");
+    if (tool(&s, "mkdir -p disk && unshare -m true") != 0) {
+        print_message("skipped: no permission to mount a small disk\n");
+        skip();
+    }
+    expect(0, "unshare -m sh -c 'mount -t tmpfs -o size=1m none disk || exit 77; "
+              "$E optimize small.eqf -o disk/p || exit 10; "
+              "$E optimize big.eqf -o disk/p; test $? = 3 || exit 11; "
+              "$E run disk/p --check || exit 12; "
+              "test \"$(ls -A disk)\" = p || exit 13; "
+              "$E optimize big.eqf -o disk/q; test $? = 3 || exit 14; "
+              "test \"$(ls -A disk)\" = p || exit 15'");
+}
+
+static void test_interrupt(void **state)
+{
+    (void)state;
+    /* Interrupted at any moment: 130, and the package is the old one, or whole and new. */
+    expect(0, "$E optimize small.eqf -o int.pkg");
+    for (int ms = 0; ms < 1000; ms += 90) {
+        char command[400];
+        snprintf(command, sizeof command,
+                 "$E optimize small.eqf -o int.pkg >o2.txt 2>e2.txt & p=$!; sleep 0.%03d; "
+                 "kill -INT $p; wait $p", ms);
+        tool(&s, command);
+        /* 128 + SIGINT before the handler is there is the same number. */
+        if (s.code != 130 && s.code != 0)
+            fail_msg("after %d ms: exit %d\n%s", ms, s.code, s.err);
+        expect(0, "$E run int.pkg --check");
+    }
+    expect(0, "$E optimize small.eqf -o int.pkg && test -z \"$(ls -d .int.pkg* 2>/dev/null)\"");
+}
+
+static void test_bench(void **state)
+{
+    (void)state;
+    expect(0, "$E bench small.pkg --budget 0.2s --threads 1");
+    assert_non_null(strstr(s.out, "roofline"));
+    expect(0, "$E bench small.pkg --budget 0.2s --threads 1 --against unfused --json");
+    json_t *o = object();
+    assert_true(json_number_value(json_object_get(o, "median_us")) > 0);
+    json_t *spread = json_object_get(o, "spread");
+    assert_true(json_number_value(json_object_get(spread, "low")) <=
+                json_number_value(json_object_get(spread, "high")));
+    assert_true(json_integer_value(json_object_get(o, "bytes")) > 0);
+    assert_int_equal(json_integer_value(json_object_get(o, "threads")), 1);
+    assert_true(json_number_value(json_object_get(o, "roofline")) <= 1);
+    json_t *unfused = json_object_get(json_object_get(o, "against"), "unfused");
+    assert_true(json_number_value(json_object_get(unfused, "speedup")) > 0);
+    json_decref(o);
+}
+
+/* `run` starts from the stored state each time; its outputs carry the new one. */
+static void test_state(void **state)
+{
+    (void)state;
+    tool_put("state.eqf", "(program s (dims (K 4)) (input x f32 (K)) (buffer t f32 (K))\n"
+                          "  (output t (add t x) (K) :writes t))\n");
+    expect(0, "$E optimize state.eqf -o state.pkg && $E run state.pkg --check -o a.safetensors && "
+              "$E run state.pkg --check -o b.safetensors && cmp a.safetensors b.safetensors");
+}
+
+static void test_c_caller(void **state)
+{
+    (void)state;
+    char command[2000];
+    snprintf(command, sizeof command,
+             "S=%s/.. && $E optimize $S/examples/c/counter.eqf -o counter.pkg --parameters input && "
+             "cc -std=c99 -Wall -Wextra -Werror $S/examples/c/caller.c -I $S/include -I counter.pkg "
+             "-L $(dirname $E) -lequiforge -Wl,-rpath,$(dirname $E) -o caller && "
+             "./caller counter.pkg",
+             EQF_TEST_DIR);
+    expect(0, command);
+    assert_non_null(strstr(s.out, "y = 10 40 90 160, total = 300\n"
+                                  "y = 10 40 90 160, total = 600\n"
+                                  "y = 10 40 90 160, total = 900\n"));
+    expect(1, "./caller nowhere");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_input_errors),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_optimize_json),
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_run_with_inputs),
+        cmocka_unit_test(test_check_finds_differences),
+        cmocka_unit_test(test_index_error),
+        cmocka_unit_test(test_machine_errors),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_c_caller),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
