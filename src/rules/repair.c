@@ -466,7 +466,8 @@ rl_repair rl_solve_repair(arena *a, const rl_system *system, rl_want want)
     if (!out.found) {
         substitution whole = {.f = s->f, .leaf = uncut_leaf, .user = s};
         out.blocking = term_text(a, w, substitute(&whole, s->blocking, false));
-        out.reason = arena_printf(a, "no repair: %s %s", out.blocking, s->reason);
+        const char *numbers = s->f->stop ? "" : explain_by_numbers(s, out.blocked_reduction);
+        out.reason = arena_printf(a, "no repair: %s %s%s", out.blocking, s->reason, numbers);
         return out;
     }
     build_lambdas(s, &out);

@@ -225,6 +225,8 @@ slot_use add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly tar
 ir_term with_count(solver *s, i64 k, ir_term t);
 bool solve_order(solver *s, i64 k);
 bool solve_sum(solver *s, i64 k);
+/* After "none": what numbers say about it, as the end of the sentence. The workspace is spent. */
+const char *explain_by_numbers(solver *s, i64 k);
 void build_lambdas(solver *s, rl_repair *out);
 const char *write_certificate(solver *s);
 /* "PREFIX.K", made different from every input of the system. */
