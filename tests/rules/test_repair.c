@@ -46,11 +46,14 @@ static bool is_listed(const sx *list, const char *name)
     return false;
 }
 
-static golden read_golden(arena *a, const sx *form)
+/* As written, or with every f64 an f32. */
+static golden read_golden(arena *a, const sx *form, bool is_f32)
 {
     golden c = {.name = form->at[1]->text, .form = form, .tolerance = 1e-12};
     str text = str_new(a);
     sx_print(&text, find(form, "program"));
+    for (char *at = text.at; is_f32 && (at = strstr(at, "f64")) != NULL;)
+        memcpy(at, "f32", 3);
     c.p = ir_read(a, c.name, str_text(&text), text.n);
     ir_atom axis = {0};
     for (i64 i = 1; i < c.p->atoms.n; i++)
@@ -120,29 +123,29 @@ static f64 *make_values(arena *a, const golden *c, i64 port, regime r, rng *g)
     return at;
 }
 
-static tensor *direct(arena *a, const golden *c, const fold_data *data)
+static tensor *direct(arena *a, const golden *c, const fold_data *data, bool rounds)
 {
     tensor *in = NEW_N(a, tensor, c->p->inputs.n), *out = NEW_N(a, tensor, c->p->outputs.n);
     for (i64 i = 0; i < c->p->inputs.n; i++) {
         in[i] = fold_tensor(a, c->p, i);
         in[i].data = data->at[i];
     }
-    ir_eval(c->p, in, a, out, (ir_eval_options){0});
+    ir_eval(c->p, in, a, out, (ir_eval_options){.round = rounds});
     return out + c->first_output;
 }
 
 enum { NEARBY = 4 };
 
-static tensor *direct_nearby(arena *a, const golden *c, const fold_data *data, rng *g)
+static tensor *direct_nearby(arena *a, const golden *c, const fold_data *data, f64 ulp, rng *g)
 {
     fold_data moved = {NEW_N(a, f64 *, c->p->inputs.n)};
     for (i64 i = 0; i < c->p->inputs.n; i++) {
         i64 n = fold_count(c->p, ir_get(c->p, c->p->inputs.at[i].term)->dims);
         moved.at[i] = arena_copy(a, data->at[i], n * 8);
         for (i64 k = 0; k < n; k++)
-            moved.at[i][k] *= 1 + (rng_below(g, 2) ? 2.3e-16 : -1.2e-16);
+            moved.at[i][k] *= 1 + (rng_below(g, 2) ? ulp : -ulp / 2);
     }
-    return direct(a, c, &moved);
+    return direct(a, c, &moved, false);
 }
 
 /* The worst error, relative to the value and to what rounding of the inputs alone may move: the
@@ -205,10 +208,10 @@ static int check_values(arena *parent, golden *c, const rl_repair *r)
             fold_data data = {NEW_N(a, f64 *, c->p->inputs.n)};
             for (i64 i = 0; i < c->p->inputs.n; i++)
                 data.at[i] = make_values(a, c, i, g, &random);
-            tensor *want = direct(a, c, &data), *got = NEW_N(a, tensor, c->system.n);
+            tensor *want = direct(a, c, &data, false), *got = NEW_N(a, tensor, c->system.n);
             tensor *near[NEARBY];
             for (int j = 0; j < NEARBY; j++)
-                near[j] = direct_nearby(a, c, &data, &random);
+                near[j] = direct_nearby(a, c, &data, 2.3e-16, &random);
             fold_run(a, &c->system, &data, r, &random, seed > 3, false, got);
             for (i64 k = 0; k < c->system.n; k++) {
                 bool bad = false;
@@ -258,7 +261,7 @@ static const char *found_text(arena *a, const golden *c, const rl_repair *r)
 
 static int run_case(arena *a, const sx *form, const char *only)
 {
-    golden c = read_golden(a, form);
+    golden c = read_golden(a, form, false);
     if (only && strcmp(only, c.name) != 0)
         return 0;
     rl_repair r = rl_solve_repair(a, &c.system, RL_WANT_ROLLING);
@@ -333,10 +336,83 @@ static void golden_cases(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* The error of the reducer in f32 over the largest of: the program's own error in f32, what an ulp
+ * of the inputs moves, an ulp of the result or of 1 (divergences of equal rows are exactly 0). */
+static f64 rounding_ratio(arena *parent, golden *c, const rl_repair *r)
+{
+    static const regime regimes[] = {NORMAL, LARGE, CONSTANT, ZEROS, RAMP, FAR_MEAN, SPARSE};
+    f64 worst = 0;
+    for (i64 i = 0; i < COUNT_OF(regimes); i++)
+        for (u64 seed = 1; seed <= 3 && regime_applies(c, regimes[i]); seed++) {
+            arena *a = arena_child(parent);
+            rng random = rng_new(seed * 77 + (u64)i);
+            fold_data data = {NEW_N(a, f64 *, c->p->inputs.n)};
+            for (i64 k = 0; k < c->p->inputs.n; k++) {
+                data.at[k] = make_values(a, c, k, regimes[i], &random);
+                i64 n = fold_count(c->p, ir_get(c->p, c->p->inputs.at[k].term)->dims);
+                for (i64 e = 0; e < n; e++)
+                    data.at[k][e] = (f64)(f32)data.at[k][e];
+            }
+            tensor *want = direct(a, c, &data, false), *eager = direct(a, c, &data, true);
+            tensor *near[NEARBY], *got = NEW_N(a, tensor, c->system.n);
+            for (int j = 0; j < NEARBY; j++)
+                near[j] = direct_nearby(a, c, &data, 1.2e-7, &random);
+            fold_run(a, &c->system, &data, r, &random, seed == 2, true, got);
+            for (i64 k = 0; k < c->system.n; k++) {
+                i64 n = tensor_count(c->p->ctx, want[k].rank, want[k].shape);
+                f64 size = 0, own = 0, error = 0;
+                for (i64 e = 0; e < n; e++) {
+                    f64 w = tensor_get_f64(&want[k], e);
+                    if (!isfinite(w))
+                        continue;
+                    size = fmax(size, fabs(w));
+                    own = fmax(own, fabs(tensor_get_f64(&eager[k], e) - w));
+                    for (int j = 0; j < NEARBY; j++)
+                        own = fmax(own, fabs(tensor_get_f64(&near[j][k], e) - w));
+                    error = fmax(error, fabs(tensor_get_f64(&got[k], e) - w));
+                }
+                f64 floor = fmax(own, 6e-8 * fmax(size, 1));
+                if (isfinite(own) && !isnan(error))
+                    worst = fmax(worst, error / floor);
+                else if (isnan(error) && isfinite(own))
+                    worst = INFINITY;
+            }
+            arena_free(a);
+        }
+    return worst;
+}
+
+static void rounding(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    i64 n;
+    const char *path = EQF_TEST_DIR "/rules/repair/cases.eqf", *only = getenv("CASE");
+    char *text = file_read(a, path, 1 << 20, &n);
+    sx *cases = sx_read(a, path, text, n);
+    int failures = 0;
+    for (i64 i = 0; i < cases->n; i++) {
+        arena *b = arena_child(a);
+        golden c = read_golden(b, cases->at[i], true);
+        rl_repair r = rl_solve_repair(b, &c.system, RL_WANT_ROLLING);
+        if (r.found && (!only || strcmp(only, c.name) == 0)) {
+            f64 ratio = rounding_ratio(b, &c, &r);
+            print_message("  %-32s %.1f times the program's own error\n", c.name, ratio);
+            failures += !(ratio <= 16);
+        }
+        arena_free(b);
+    }
+    assert_int_equal(failures, 0);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_cases),
+        cmocka_unit_test(rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
