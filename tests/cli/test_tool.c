@@ -111,7 +111,7 @@ static void test_usage(void **state)
         {"$E inspect small.eqf --dim =3", "=3"},
         {"$E inspect small.eqf --dim B=3", "B"},
         {"$E optimize small.eqf -o small.eqf", "small.eqf"},
-        {"$E optimize small.eqf -o .", "no name"},
+        {"$E optimize small.eqf -o .", "is no package"},
         {"$E run small.pkg -i x.safetensors --check", "--source"},
         {"$E run small.pkg --source small.eqf", "--check"},
         {"mkdir -p folder; $E optimize small.eqf -o folder", "folder"},
