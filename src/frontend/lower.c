@@ -269,7 +269,10 @@ static fe_tensor *tensor_of(fe_call *c, const fe_arg *a, const char *what)
         fe_throw_node(c->l->source, c->node, EQF_E_UNSUPPORTED, "%s: %s", v->name, v->problem);
     if (!s->is_set)
         fe_fail(c->l, "%s is used before it has a value", v->name);
-    return fe_slot_read(c->l, s);
+    fe_tensor *t = fe_slot_read(c->l, s);
+    if (c->operand_dtype && dtype_is_float((dtype)t->dtype) && t->dtype != DT_f64)
+        t = fe_cast(c->l, c->operand_dtype, t);
+    return t;
 }
 
 fe_tensor *fe_t(fe_call *c, i64 i)
@@ -624,7 +627,7 @@ static const struct {
     const char *prefix, *reason;
 } reasons[] = {
     {"higher_order.wrap_with_autocast",
-     "an enabled autocast region has no casts to follow; save after ep.run_decompositions({})"},
+     "an autocast region of this kind has no casts to follow; save after ep.run_decompositions({})"},
     {"higher_order.", "control flow has no meaning here"},
     {"torch._functorch.", "vmap is not resolved; save after ep.run_decompositions({})"},
     {"aten.conv", "a convolution has no meaning here"},
@@ -730,6 +733,8 @@ static void check_results(fe_call *c)
         }
         for (i64 d = 0; d < t->rank; d++)
             str_printf(&found, "%s%lld", d ? "," : "", (long long)t->dims[d].extent);
+        if (!is_equal && l->autocast.is_on)
+            fe_decline(l, "the result of an autocast region does not follow from its casts");
         if (!is_equal)
             fe_fail(l, "the file declares %s[%s], the operator gives %s[%s]",
                     fe_dtype_name(v->dtype), str_text(&wanted), dtype_name((dtype)t->dtype),
@@ -743,6 +748,7 @@ fe_tensor **fe_lower_node(fe_lower *l, fe_scope *s, const fe_node *n, const char
     fe_call *c = NEW(l->a, fe_call), *outer = l->call;
     jmp_buf *outer_decline = l->decline, here;
     *c = (fe_call){.l = l, .node = n, .row = find_row(target), .scope = s};
+    c->operand_dtype = fe_autocast_dtype(&l->autocast, target);
     l->call = c;
     str origin = str_new(l->a);
     str_add(&origin, n->name);
@@ -800,9 +806,19 @@ static bool lower_region(fe_lower *l, fe_scope *s, const fe_node *n)
     for (i64 k = 0; k < n->n_inputs && first < 0; k++)
         if (n->inputs[k].kind == FE_ARG_GRAPH)
             first = k;
-    if (first < 0 || !(is_grad || (is_cast && first >= 3 && n->inputs[2].kind == FE_ARG_BOOL &&
-                                   !n->inputs[2].i)))
+    if (first < 0 || !(is_grad || (is_cast && first >= 3)))
         return false;
+    fe_autocast outside = l->autocast, inside = outside;
+    if (is_cast) { /* device, dtype, enabled */
+        const fe_arg *device = &n->inputs[0], *type = &n->inputs[1], *enabled = &n->inputs[2];
+        if (device->kind != FE_ARG_STRING || enabled->kind != FE_ARG_BOOL)
+            return false;
+        inside = (fe_autocast){.is_on = enabled->i, .is_cuda = !strncmp(device->text, "cuda", 4)};
+        if (inside.is_on && type->kind == FE_ARG_DTYPE)
+            inside.dtype = fe_dtype_of((u32)type->i);
+        if (inside.is_on && !fe_is_half(inside.dtype))
+            return false;
+    }
     const fe_graph *g = n->inputs[first].graph;
     if (g->n_inputs != n->n_inputs - first - 1)
         fe_throw_node(l->source, n, EQF_E_PARSE, "%lld arguments for a graph of %lld inputs",
@@ -829,7 +845,9 @@ static bool lower_region(fe_lower *l, fe_scope *s, const fe_node *n)
             to->number = (fe_scalar){DK_FLOAT, 0, a->f};
         }
     }
+    l->autocast = inside;
     fe_lower_graph(l, inner);
+    l->autocast = outside;
     i64 n_out = 0;
     for (i64 k = 0; k < n->n_outputs; k++) {
         const fe_arg *o = &n->outputs[k];

@@ -12,6 +12,7 @@
  *   view.c      reshape, permute, expand, slice, concat
  *   lower.c     nodes to calls: arguments by schema, results checked against the file
  *   lower_*.c   one function for each kind of ATen operator (rows of aten.def)
+ *   autocast.c  regions that cast operands implicitly
  *   functionalize.c   in-place operators and the views they write through
  *   normalize.c local identities that give one idiom one spelling
  *   read.c      symbols, inputs, outputs, preconditions: fe_read */
@@ -223,9 +224,8 @@ struct fe_call {
     fe_scope *scope;
     i64 n_args;
     const fe_arg **args;
-    i64 n_out;
-    fe_tensor **out; /* results; a list result is flat */
-    VEC(fe_tensor *) results;
+    u8 operand_dtype;            /* what an autocast region casts operands to; none: nothing */
+    VEC(fe_tensor *) results; /* a list result is flat */
 };
 
 /* The call is a boundary: no meaning here, for this reason. */
@@ -302,6 +302,15 @@ void fe_lower_in_place(fe_lower *l, fe_scope *s, const fe_node *n, const char *t
 fe_tensor **fe_lower_node(fe_lower *l, fe_scope *s, const fe_node *n, const char *target,
                           i64 *count);
 
+/* ---- autocast.c -------------------------------------------------------------------------------- */
+
+typedef struct fe_autocast {
+    bool is_on, is_cuda;
+    u8 dtype;
+} fe_autocast;
+/* What the region casts the float operands of this operator to; DT_NONE: nothing. */
+u8 fe_autocast_dtype(const fe_autocast *region, const char *target);
+
 /* ---- the state --------------------------------------------------------------------------------
  */
 
@@ -321,6 +330,7 @@ struct fe_lower {
     fe_env env;
     VEC(fe_boundary) boundaries;
     bool is_hinting; /* sizes that nobody gave are the example's */
+    fe_autocast autocast; /* the region that is being lowered */
     u8 in_place_dtype; /* what the next call's first result is cast to; none: left alone */
     bool has_writes; /* some node works in place: views must be tracked */
 };

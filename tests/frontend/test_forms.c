@@ -5,8 +5,7 @@
 /* Programs whose forms cannot be equal: an operator without meaning here has another name or other
  * pieces in another form, or only the training form has it. */
 static const char *const differ[] = {
-    "attn_vmap_mask",      "autocast_on_region", "batch_norm_training",
-    "boundaries_many",     "uint8_values",
+    "attn_vmap_mask", "batch_norm_training", "boundaries_many", "uint8_values",
 };
 
 static bool may_differ(const char *name)
