@@ -1,7 +1,7 @@
 /* What this machine can do, measured on the spot: the ends of the roofline.
  *
- * Compute: independent chains of multiply-add on 24 vector accumulators of f32, enough to cover
- * the latency of any core with 32 registers. Memory: each thread sums its own slice of an array
+ * Compute: independent chains of multiply-add on vector accumulators of f32: 24 where there are 32
+ * registers, 12 where there are 16; either covers the latency of its cores. Memory: each thread sums its own slice of an array
  * of a given size; 192 MB is more than caches hold. Both run on the threads of the pool for a set time, best of several rounds,
  * since what is wanted is a limit. The FMA loop is compiled once for each vector width, the widest
  * that the CPU has is used. */
@@ -9,7 +9,6 @@
 
 #include "runtime/runtime.h"
 
-#define ACCUMULATORS 24
 #define FMA_ROUNDS 4096
 #define READ_BYTES ((i64)192 << 20)
 #define MIN_READ_BYTES ((i64)64 << 10) /* a thread; less would measure the pool */
@@ -31,28 +30,34 @@ f64 rt_now(void)
 #define VECTOR_REGISTER "+m"
 #endif
 
-#define FMA_LOOP(name, bytes, attributes)                                                          \
+#define FMA_LOOP(name, bytes, chains, attributes)                                                  \
     attributes static f32 name(i64 rounds)                                                         \
     {                                                                                              \
         typedef f32 vec __attribute__((vector_size(bytes)));                                       \
-        vec acc[ACCUMULATORS], a = {0}, b = {0};                                                   \
+        vec acc[chains], a = {0}, b = {0}, sum = {0};                                              \
         a += 1.0f;                                                                                 \
         b += 1e-9f;                                                                                \
         __asm__ volatile("" : VECTOR_REGISTER(a), VECTOR_REGISTER(b));                             \
-        _Pragma("GCC unroll 24") for (int i = 0; i < ACCUMULATORS; i++) acc[i] = b * (f32)i;       \
+        UNROLL for (int i = 0; i < chains; i++) acc[i] = b * (f32)i;                               \
         for (i64 r = 0; r < rounds; r++) {                                                         \
-            _Pragma("GCC unroll 24") for (int i = 0; i < ACCUMULATORS; i++) acc[i] =               \
-                acc[i] * a + b;                                                                    \
+            UNROLL for (int i = 0; i < chains; i++) acc[i] = acc[i] * a + b;                       \
         }                                                                                          \
-        vec sum = {0};                                                                             \
-        _Pragma("GCC unroll 24") for (int i = 0; i < ACCUMULATORS; i++) sum += acc[i];             \
+        UNROLL for (int i = 0; i < chains; i++) sum += acc[i];                                     \
         return sum[0];                                                                             \
     }
 
-FMA_LOOP(fma_16, 16, )
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 24")
+#endif
+
 #if defined(__x86_64__)
-FMA_LOOP(fma_32, 32, __attribute__((target("avx2,fma"))))
-FMA_LOOP(fma_64, 64, __attribute__((target("avx512f,fma,prefer-vector-width=512"))))
+FMA_LOOP(fma_16, 16, 12, )
+FMA_LOOP(fma_32, 32, 12, __attribute__((target("avx2,fma"))))
+FMA_LOOP(fma_64, 64, 24, __attribute__((target("avx512f,fma"))))
+#else
+FMA_LOOP(fma_16, 16, 24, )
 #endif
 
 typedef struct fma_job {
@@ -96,15 +101,16 @@ rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds, i64 read_bytes)
     rt_peaks best = {0};
     i64 threads = pool_threads(p);
     fma_job fma = {.loop = fma_16};
-    i64 lanes = 4;
+    i64 work = 4 * 24; /* multiply-adds in a round */
 #if defined(__x86_64__)
+    work = 4 * 12;
     if (rt_has_feature("avx512f"))
-        fma.loop = fma_64, lanes = 16;
+        fma.loop = fma_64, work = 16 * 24;
     else if (rt_has_feature("avx2") && rt_has_feature("fma"))
-        fma.loop = fma_32, lanes = 8;
+        fma.loop = fma_32, work = 8 * 12;
 #endif
     i64 pieces = threads * 4;
-    f64 flops = 2.0 * ACCUMULATORS * FMA_ROUNDS * (f64)(lanes * pieces);
+    f64 flops = 2.0 * FMA_ROUNDS * (f64)(work * pieces);
     f64 end = rt_now() + seconds / 2;
     do {
         f64 start = rt_now();
