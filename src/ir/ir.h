@@ -248,7 +248,8 @@ ir_program *ir_canonical(arena *a, const ir_program *p);
  * Parameters without data get a source that throws EQF_E_DATA. */
 ir_program *ir_read(arena *a, const char *file, const char *text, i64 n);
 void ir_print(str *out, const ir_program *p);
-void ir_print_term(str *out, const ir_program *p, ir_term t); /* on one line, shared parts repeated */
+/* On one line, shared parts repeated; cut off with "..." when it gets deep or long. */
+void ir_print_term(str *out, const ir_program *p, ir_term t);
 
 /* ---- verify, counts (verify.c, count.c) ------------------------------------------------------ */
 

@@ -60,7 +60,7 @@ static void expect(fixture *f, void (*body)(fixture *f), eqf_status status, cons
                    const char *message)
 {
     trap t;
-    TRY(f->ctx, t)
+    TRY (f->ctx, t)
         body(f);
     assert_string_equal(eqf_status_name(t.status), eqf_status_name(status));
     eqf_diag d = eqf_diag_get(f->ctx, eqf_diag_count(f->ctx) - 1);
@@ -96,8 +96,10 @@ static void test_round_trip(void **state)
     f64 doubles[] = {0.1, -1e300};
     i64 scalar = INT64_MIN;
     const tensor out[] = {
-        {"z \"q\" \\ \xC3\xA9\n", DT_bool, 1, two, bools}, {"a", DT_f16, 2, matrix, halves},
-        {"m", DT_f64, 1, two, doubles},                    {"", DT_i64, 0, NULL, &scalar},
+        {"z \"q\" \\ \xC3\xA9\n", DT_bool, 1, two, bools},
+        {"a", DT_f16, 2, matrix, halves},
+        {"m", DT_f64, 1, two, doubles},
+        {"", DT_i64, 0, NULL, &scalar},
         {"e", DT_f32, 2, empty, bools},
     };
     safetensors_write(f->ctx, f->path, out, COUNT_OF(out));

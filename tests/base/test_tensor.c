@@ -86,13 +86,13 @@ static void test_counts(void **state)
     assert_int_equal(tensor_count(ctx, 3, empty), 0);
     assert_int_equal(tensor_bytes(ctx, &(tensor){.type = DT_f32, .rank = 3, .shape = plain}), 96);
     trap t;
-    TRY(ctx, t)
+    TRY (ctx, t)
         tensor_count(ctx, 2, huge);
     assert_int_equal(t.status, EQF_E_LIMIT);
-    TRY(ctx, t)
+    TRY (ctx, t)
         tensor_count(ctx, 1, negative);
     assert_int_equal(t.status, EQF_E_LIMIT);
-    TRY(ctx, t)
+    TRY (ctx, t)
         tensor_bytes(ctx, &(tensor){.type = DT_f64, .rank = 1, .shape = wide});
     assert_int_equal(t.status, EQF_E_LIMIT);
     eqf_ctx_free(ctx);
