@@ -104,17 +104,53 @@ static bool is_declared_positive(const checker *c, const char *name)
     return false;
 }
 
-/* Does the sign of results follow from the program? Then random ones may not contradict it. */
-static bool results_are_positive(u64 round)
+/* Roots and logarithms have values at every other point at least. */
+static bool all_are_positive(u64 round)
 {
     return round % 2 == 0;
+}
+
+/* Is the term of the ledger never negative? A fact of the program, which random results respect. */
+static bool is_never_negative(const checker *c, ir_term t)
+{
+    const ir_node *n = ir_get(c->w, t);
+    if (!dtype_is_float((dtype)n->dtype))
+        return false;
+    switch (n->op) {
+    case IR_const:
+        return n->attr.f >= 0;
+    case IR_exp: case IR_exp2: case IR_sigmoid: case IR_square: case IR_abs: case IR_sqrt: case IR_rsqrt:
+        return true;
+    case IR_in:
+        for (i64 k = 0; k < c->results.n; k++)
+            if (c->results.at[k].i == t.i)
+                return k < c->reductions.n && is_never_negative(c, c->reductions.at[k].body);
+        return is_declared_positive(c, intern_text(c->w->names, n->attr.name));
+    case IR_max:
+        return is_never_negative(c, n->args[0]) || is_never_negative(c, n->args[1]);
+    case IR_reduce: case IR_cast: case IR_recip: case IR_tanh: case IR_erf: case IR_expand:
+        return is_never_negative(c, n->args[0]);
+    case IR_where:
+        return is_never_negative(c, n->args[1]) && is_never_negative(c, n->args[2]);
+    case IR_pow: {
+        const ir_node *q = ir_get(c->w, n->args[1]);
+        return is_never_negative(c, n->args[0]) || (q->op == IR_const && fmod(q->attr.f, 2) == 0);
+    }
+    case IR_add: case IR_mul: case IR_div: case IR_min: case IR_matmul:
+        if (n->op == IR_mul && n->args[0].i == n->args[1].i)
+            return true;
+        return is_never_negative(c, n->args[0]) && is_never_negative(c, n->args[1]);
+    default:
+        return false;
+    }
 }
 
 static void fill(const checker *c, tensor *t, const ir_port *port, const ir_program *p, rng *g,
                  bool positive)
 {
     i64 n = count_of(t);
-    positive = positive || is_declared_positive(c, intern_text(p->names, port->name));
+    positive = positive || is_declared_positive(c, intern_text(p->names, port->name)) ||
+               (p == c->w && is_never_negative(c, port->term));
     for (i64 i = 0; i < n; i++) {
         if (dtype_is_float(t->type)) {
             f64 x = gauss(g);
@@ -150,7 +186,7 @@ static point new_point(checker *c, arena *a, rng *g, u64 round)
     point p = {a, c, NEW_N(a, tensor, c->w->inputs.n), NULL};
     for (i64 i = 0; i < c->w->inputs.n; i++) {
         p.in[i] = new_tensor(a, &c->w->inputs.at[i]);
-        fill(c, &p.in[i], &c->w->inputs.at[i], c->w, g, results_are_positive(round));
+        fill(c, &p.in[i], &c->w->inputs.at[i], c->w, g, all_are_positive(round));
     }
     tensor_set_f64(&p.in[input_of(c, c->lanes)], 0, (f64)tile_size(c));
     evaluate(&p);
@@ -362,7 +398,7 @@ static bool check_readouts(checker *c, arena *a, rng *g, u64 round, bool sums)
         tile[1].in[i] = tile[0].in[i];
         if (varies) {
             tile[1].in[i] = new_tensor(a, port);
-            fill(c, &tile[1].in[i], port, c->w, g, results_are_positive(round));
+            fill(c, &tile[1].in[i], port, c->w, g, all_are_positive(round));
         }
     }
     evaluate(&tile[1]);

@@ -146,6 +146,7 @@ static u32 add_factor(form *f, factor x)
 
 u32 factor_leaf(form *f, ir_term t)
 {
+    t = ir_cast(f->w, f->real, t); /* inputs of half precision */
     factor x = {.kind = FACTOR_LEAF, .term = t};
     u32 k = find_factor(f, &x);
     if (k)
@@ -618,7 +619,9 @@ static poly where_form(form *f, ir_term t)
     poly both = shared_terms(f, a, b, false);
     a = poly_sub(f, a, both);
     b = poly_sub(f, b, both);
-    if (has_infinity(f, a) || has_infinity(f, b))
+    /* A choice between two values of the tile (or of results) is a value of it; a masked one is not. */
+    bool is_pure = form_dep(f, t) != DEP_MIXED && both.n == 0 && a.n && b.n;
+    if (is_pure || has_infinity(f, a) || has_infinity(f, b))
         return opaque(f, t);
     poly yes = product(f, poly_factor(f, factor_indicator(f, test)), a);
     ir_term negated = ir_get(f->w, test)->op == IR_not ? ir_get(f->w, test)->args[0]

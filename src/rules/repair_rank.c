@@ -127,6 +127,8 @@ const char *explain_by_numbers(solver *s, i64 k)
         return orders_alike(m) ? "; not found, although one order holds at all points"
                                : "; no single accumulator can do";
     i64 rank = rank_of(m);
+    if (rank == 0)
+        return "";
     if (rank > FORM_MAX_DEGREE + 2)
         return arena_printf(s->a, "; no repair exists: separable rank at least %lld", (long long)rank);
     return arena_printf(s->a, "; not found: the separable rank is %lld", (long long)rank);

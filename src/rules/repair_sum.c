@@ -159,7 +159,23 @@ static bool mentions(const form *f, ir_term t, ir_term leaf)
     return false;
 }
 
-/* The body with cut values as leaves of their own, where nothing else in it uses their sums. */
+/* Does t use `leaf` other than in a factor of a product? */
+static bool is_term_of_sum(form *f, ir_term t, ir_term leaf)
+{
+    const ir_node *n = ir_get(f->w, t);
+    bool multiplies = n->op == IR_mul || n->op == IR_div || n->op == IR_matmul;
+    for (i64 i = 0; i < n->arg_count; i++) {
+        ir_term arg = ir_get(f->w, t)->args[i];
+        u8 dep = form_dep(f, arg);
+        if (dep == DEP_S && !multiplies && mentions(f, arg, leaf))
+            return true;
+        if (dep == DEP_MIXED && is_term_of_sum(f, arg, leaf))
+            return true;
+    }
+    return false;
+}
+
+/* The body with cut values as leaves of their own, where no other term of a sum in it uses theirs. */
 static ir_term cut_body(solver *s, i64 k)
 {
     cutter c = {.s = s};
@@ -171,7 +187,7 @@ static ir_term cut_body(solver *s, i64 k)
             ir_term cut = s->leaves.at[c.used.at[i]].cut;
             for (i64 j = 0; j < s->leaves.n; j++)
                 if (s->leaves.at[j].reduction >= 0 && mentions(s->f, cut, s->leaves.at[j].leaf) &&
-                    mentions(s->f, t, s->leaves.at[j].leaf))
+                    is_term_of_sum(s->f, t, s->leaves.at[j].leaf))
                     c.banned |= 1u << c.used.at[i];
         }
         if (c.banned == before)
@@ -934,8 +950,10 @@ static bool has_result_exp(form *f, ir_term t)
 static ir_term contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
 {
     u32 count = mono_of(s->f, &(power){s->f->lanes_factor, ONE}, 1);
-    if (target.n == 1 && target.at[0].mono == count)
-        return print_poly(s->f, target);
+    if (target.n == 1 && target.at[0].mono == count) {
+        ir_term lanes = print_poly(s->f, target);
+        return poly_eq(form_of(s->f, lanes), target) ? lanes : (ir_term){0};
+    }
     ir_term t = try_author(s, d, sh, j, target);
     if (t.i)
         return t;
