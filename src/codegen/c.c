@@ -1023,12 +1023,20 @@ static void print_vectors(c_printer *p, const char *body)
         }
         if (p->vectors[DT_f16 * C_LANES + log2]) {
             c_line(p, "static inline f32x%lld widen_f16x%lld(f16x%lld h) {", lanes, lanes, lanes);
+            if (lanes == 8) {
+                c_line(p, "#ifdef __F16C__");
+                c_line(p, "typedef short i16x8 __attribute__((vector_size(16)));");
+                c_line(p, "return (f32x8)__builtin_ia32_vcvtph2ps256((i16x8)h);");
+                c_line(p, "#else");
+            }
             c_line(p, "u32x%lld w = __builtin_convertvector(h, u32x%lld);", lanes, lanes);
             c_line(p, "u32x%lld m = (u32x%lld)((f32x%lld)((w & 0x7fffu) << 13) * 0x1p112f);", lanes,
                    lanes, lanes);
             c_line(p, "u32x%lld e = (u32x%lld)((w & 0x7c00u) == 0x7c00u) & 0x7f800000u;", lanes,
                    lanes);
             c_line(p, "return (f32x%lld)(m | e | ((w & 0x8000u) << 16));", lanes);
+            if (lanes == 8)
+                c_line(p, "#endif");
             c_line(p, "}");
         }
     }

@@ -203,7 +203,8 @@ static void choose_tile(matmul *x, i64 lanes)
     f64 best = 0;
     for (i64 m = 1; m <= MIN(rows, 16); m++)
         for (i64 nv = 1; nv <= 8; nv++) {
-            if (m * nv + nv + 1 > registers)
+            i64 shared = m > 1 ? nv : 0; /* loaded once for several rows */
+            if (m * nv + shared + 1 > registers)
                 continue;
             i64 rest = rows % m;
             f64 cost = (f64)(rows / m) * tile_cycles(m, nv);
@@ -275,8 +276,9 @@ static void choose(matmul *x)
             x->prefetch = bytes > 1 << 20 && blocks <= 8 ? 4096 : 0;
         } else if (bytes > 1 << 18 && columns > 4 * x->nr) {
             /* rows of the operand, not columns of it, are streams */
-            x->kc = choose_block(depth, 16);
-            x->nc = round_down(MIN(columns, 1024), x->nr);
+            i64 most = (1 << 18) / (rows * dtype_bytes(x->accumulator));
+            x->kc = choose_block(depth, 8);
+            x->nc = MAX(round_down(MIN(MIN(columns, 2048), most), x->nr), x->nr);
         }
         if (rows > 4 && depth >= 64 && columns >= 256)
             x->width[LEFT] = x->mr;
@@ -306,7 +308,9 @@ static void pack(matmul *x, i64 operand)
     kn_dim *own = operand == LEFT ? &x->m : &x->n;
     i64 width = x->width[operand], depth = x->k.extent, panels = (own->extent + width - 1) / width;
     kn_loc from = x->at[operand];
-    kn_loc to = {.where = KN_MEMORY, .dtype = from.dtype, .span = panels * depth * width};
+    /* rows are read by broadcasts, which half types make dear */
+    dtype type = operand == LEFT ? x->accumulator : (dtype)from.dtype;
+    kn_loc to = {.where = KN_MEMORY, .dtype = (u8)type, .span = panels * depth * width};
     i64 *outer = NEW_N(l->a, i64, x->outer.n + 1);
     for (i64 d = x->outer.n - 1; d >= 0; d--) {
         outer[d] = x->outer.at[d].stride[operand] != 0 ? to.span : 0;
@@ -329,10 +333,17 @@ static void pack(matmul *x, i64 operand)
     kn_walk_grid(&j.m, w, n, kn_part_count(l, to.span));
     for (i64 d = 0; d < n; d++)
         kn_walk_open(&j.m, &w[d]);
-    kn_place p = {.buffer = in.buffer, .at = kn_const_affine(in.base), .rank = 2,
-                  .shape = {deep, width}, .stride = {x->k.stride[operand], own->stride[operand]}};
-    kn_place q = {.buffer = out.buffer, .at = kn_const_affine(out.base), .rank = 2,
-                  .shape = {deep, width}, .stride = {width, 1}};
+    /* the inner lanes run along what is contiguous in the source */
+    bool along_k = x->k.stride[operand] == 1;
+    i64 kd = along_k ? 1 : 0, od = 1 - kd;
+    kn_place p = {.buffer = in.buffer, .at = kn_const_affine(in.base), .rank = 2};
+    kn_place q = {.buffer = out.buffer, .at = kn_const_affine(out.base), .rank = 2};
+    p.shape[kd] = q.shape[kd] = deep;
+    p.shape[od] = q.shape[od] = width;
+    p.stride[kd] = x->k.stride[operand];
+    p.stride[od] = own->stride[operand];
+    q.stride[kd] = width;
+    q.stride[od] = 1;
     for (i64 d = 0, i = 0; d < x->outer.n; d++) {
         if (outer[d] == 0)
             continue;
@@ -344,11 +355,11 @@ static void pack(matmul *x, i64 operand)
     q.at = kn_affine_sum(l->a, q.at, panel->index, depth * width);
     p.at = kn_affine_sum(l->a, p.at, row->index, x->k.stride[operand]);
     q.at = kn_affine_sum(l->a, q.at, row->index, width);
-    p.live[0] = q.live[0] = kn_walk_live(row);
+    p.live[kd] = q.live[kd] = kn_walk_live(row);
     if (own->extent % width != 0)
-        p.live[1] = (kn_live){kn_affine_sum(l->a, kn_const_affine(0), panel->index, width),
+        p.live[od] = (kn_live){kn_affine_sum(l->a, kn_const_affine(0), panel->index, width),
                               own->extent};
-    kn_store(&j.m, &q, kn_load(&j.m, &p, 0, 0));
+    kn_store(&j.m, &q, kn_cast(&j.m, type, kn_load(&j.m, &p, 0, 0)));
     for (i64 d = n - 1; d >= 0; d--)
         kn_walk_close(&j.m, &w[d]);
     kn_job_launch(&j);
@@ -367,6 +378,7 @@ typedef struct product {
     const matmul *x;
     kn_place place[3]; /* at the block's corner, k = 0 */
     i32 strip;
+    i32 wide; /* a block of a half-type right operand in f32; -1: none */
     kn_walk rows, columns;
 } product;
 
@@ -377,10 +389,14 @@ static kn_place tile_of(const product *b, i64 o, kn_affine own, kn_affine k, i64
     arena *a = x->l->a;
     const kn_dim *dim = o == LEFT ? &x->m : &x->n;
     kn_place p = b->place[o];
+    p.rank = 2;
+    if (o == RIGHT && b->wide >= 0) {
+        p = (kn_place){.buffer = b->wide, .rank = 2, .shape = {depth, width}, .stride = {width, 1}};
+        return p;
+    }
     p.at = kn_affine_sum(a, p.at, own, dim->stride[o]);
     p.at = kn_affine_sum(a, p.at, k, x->k.stride[o]);
     i64 inside = x->width[o] > 0 ? 1 : dim->stride[o];
-    p.rank = 2;
     p.shape[0] = o == LEFT ? width : depth;
     p.shape[1] = o == LEFT ? depth : width;
     p.stride[0] = o == LEFT ? inside : x->k.stride[o];
@@ -439,7 +455,7 @@ static void emit_tile(product *b, kn_affine row, kn_affine column, i64 height, k
     kn_value l = kn_ref(m, &left), r = kn_ref(m, &right);
     kn_affine next = right.at;
     i64 ahead = 0;
-    if (x->prefetch > 0) {
+    if (x->prefetch > 0 && b->wide < 0) {
         /* the block that comes next, a share of it under each block of rows */
         i64 rows = MIN(x->m.extent, x->mc), blocks = (rows + x->mr - 1) / x->mr;
         ahead = (x->nr + blocks - 1) / blocks;
@@ -459,6 +475,14 @@ static void emit_rows(product *b, kn_affine column, kn_affine k, i64 depth)
 {
     const matmul *x = b->x;
     kn_maker *m = &b->j.m;
+    if (b->wide >= 0) {
+        i32 wide = b->wide;
+        b->wide = -1;
+        kn_place from = tile_of(b, RIGHT, column, k, x->nr, depth);
+        b->wide = wide;
+        kn_place to = tile_of(b, RIGHT, column, k, x->nr, depth);
+        kn_store(m, &to, kn_cast(m, DT_f32, kn_load(m, &from, 0, 0)));
+    }
     i64 rows = x->m.extent, whole = rows > x->mc ? x->mc / x->mr : rows / x->mr;
     if (whole == 1) {
         emit_tile(b, b->rows.index, column, x->mr, k, depth);
@@ -517,7 +541,7 @@ static void emit_strip(product *b, bool clear)
 static void launch(matmul *x)
 {
     kn_lower *l = x->l;
-    product b = {.j = kn_job_new(l, x->term), .x = x, .strip = -1};
+    product b = {.j = kn_job_new(l, x->term), .x = x, .strip = -1, .wide = -1};
     bool padded = x->width[RIGHT] > 0;
     i64 columns = padded ? round_up(x->n.extent, x->nr) : x->n.extent;
     for (i64 o = 0; o < 3; o++) {
@@ -540,6 +564,9 @@ static void launch(matmul *x)
             b.place[o].at = kn_affine_sum(l->a, b.place[o].at, w[d].index, x->outer.at[d].stride[o]);
     b.rows = w[n];
     b.columns = w[n + 1];
+    if (is_half(x->at[RIGHT].dtype) && x->m.extent > x->mr && x->kc <= 1024 &&
+        (x->form == PANELS || x->form == DIRECT))
+        b.wide = kn_add_buffer(&b.j.m, KN_LOCAL, DT_f32, x->kc * x->nr);
     if (x->kc == x->k.extent) {
         emit_columns(&b, kn_const_affine(0), x->k.extent);
     } else {
@@ -629,6 +656,11 @@ void kn_lower_matmul(kn_lower *l, u32 term)
     x.at[OUT] = kn_result(l, term, order, node->dims.n);
     l->at[term] = x.at[OUT];
     sort_dims(&x);
+    if (x.constant[RIGHT] && x.m.extent == 1 && x.outer.n == 0 && x.k.stride[LEFT] == 1 &&
+        x.k.stride[RIGHT] != 1) { /* one row: rows of the weights, contiguous along k, stream best */
+        make_dense(&x, RIGHT, node->attr.axis);
+        sort_dims(&x);
+    }
     choose(&x);
     for (i64 o = LEFT; o <= RIGHT; o++)
         if (x.width[o] > 0)

@@ -12,6 +12,7 @@ enum { MOST_STORES = 1 << 18 };
 
 typedef struct range {
     i64 low, high;
+    i64 step; /* of variables: values are low + a multiple of it */
 } range;
 
 typedef struct checker {
@@ -58,7 +59,7 @@ static void require(const checker *c, bool holds, const char *what)
 
 static range direct(const checker *c, kn_affine x)
 {
-    range r = {x.base, x.base};
+    range r = {x.base, x.base, 1};
     for (i64 i = 0; i < x.n; i++) {
         range v = c->vars[x.at[i].var.i];
         i64 a, b;
@@ -84,7 +85,7 @@ static range range_of(const checker *c, kn_affine x)
 {
     range r = direct(c, x);
     /* loop variables replaced, innermost first; what is left over adds n * step */
-    range extra = {0, 0};
+    range extra = {0, 0, 1};
     kn_affine y = x;
     for (i64 i = y.n - 1; i >= 0; i = MIN(i - 1, y.n - 1)) {
         u32 v = y.at[i].var.i;
@@ -149,6 +150,16 @@ static kn_place place_of(const kn_ins *x)
     return p;
 }
 
+static i64 gcd(i64 a, i64 b)
+{
+    while (b != 0) {
+        i64 r = a % b;
+        a = b;
+        b = r;
+    }
+    return a < 0 ? -a : a;
+}
+
 /* ---- operations ------------------------------------------------------------------------------------ */
 
 static bool same_shape(const kn_ins *a, const kn_ins *b)
@@ -205,8 +216,8 @@ static void check_dot(const checker *c)
     require(c, l->rank == 2 && r->rank == 2 && l->shape[0] == x->shape[0] &&
                    r->shape[1] == x->shape[1] && l->shape[1] == r->shape[0],
             "shapes do not multiply");
-    require(c, l->dtype == r->dtype, "operands of different dtypes");
-    require(c, x->dtype == (is_half(l->dtype) ? DT_f32 : l->dtype), "wrong accumulator dtype");
+    require(c, x->dtype == (is_half(l->dtype) ? DT_f32 : l->dtype) &&
+                   x->dtype == (is_half(r->dtype) ? DT_f32 : r->dtype), "wrong accumulator dtype");
     require(c, x->sub <= KN_DOT_ROWDOT, "unknown kind");
     bool floats = dtype_is_float(x->dtype);
     require(c, floats || x->sub == KN_DOT_PLAIN, "this kind is for floats");
@@ -241,10 +252,13 @@ static void check_loop(checker *c)
     check_affine(c, x->from);
     range from = range_of(c, x->from);
     require(c, from.low >= 0, "a loop starts below 0");
-    range r = {from.low, from.high + (x->count - 1) * x->step};
+    range r = {from.low, from.high + (x->count - 1) * x->step, x->step};
+    for (i64 i = 0; i < x->from.n; i++)
+        r.step = gcd(r.step, x->from.at[i].coef * c->vars[x->from.at[i].var.i].step);
     if (x->end > 0)
         r.high = MIN(r.high, x->end - 1);
     require(c, r.low <= r.high, "a loop that never runs");
+    r.high -= (r.high - r.low) % r.step;
     c->loop_of[v] = x;
     c->vars[v] = r;
     c->start[v] = x->from;
@@ -276,7 +290,7 @@ static void check_loop(checker *c)
             c->ended[x->body.at[i]->var.i] = 0;
     }
     c->depth--;
-    c->vars[v] = (range){1, 0};
+    c->vars[v] = (range){1, 0, 1};
     c->ended[v] = 1 + c->depth;
 }
 
@@ -552,10 +566,10 @@ void kn_verify(eqf_ctx *ctx, const kn_kernel *k)
                      .defined = NEW_N(a, bool, k->defs.n)};
         require(&c, vars > k->grid.n, "fewer variables than grid dims");
         for (i64 i = 0; i < vars; i++)
-            c.vars[i] = (range){1, 0};
+            c.vars[i] = (range){1, 0, 1};
         for (i64 i = 0; i < k->grid.n; i++) {
             require(&c, k->grid.at[i] >= 1, "an empty grid");
-            c.vars[i + 1] = (range){0, k->grid.at[i] - 1};
+            c.vars[i + 1] = (range){0, k->grid.at[i] - 1, 1};
         }
         for (i64 i = 0; i < k->buffers.n; i++)
             require(&c, k->buffers.at[i].count >= 1 && k->buffers.at[i].access <= KN_LOCAL,
