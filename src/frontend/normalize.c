@@ -420,7 +420,9 @@ static bool rule_cast(nz *z, u8 type, ir_term x, ir_term *out)
         u8 first = nz_at(z, y)->dtype;
         bool floats = dtype_is_float((dtype)first) && dtype_is_float((dtype)from) &&
                       dtype_is_float((dtype)type);
-        if (floats || is_exact(first, from)) {
+        /* What is rounded for others too is read as they read it: one value, not two. */
+        bool is_shared = x.i < z->n_counted && z->uses[x.i] > 1 && !is_exact(first, from);
+        if ((floats && !is_shared) || is_exact(first, from)) {
             *out = nz_cast(z, type, y);
             return true;
         }
@@ -962,6 +964,7 @@ static void count_uses(nz *z)
 {
     i64 n = z->p->nodes.n;
     z->uses = NEW_N(z->p->a, u32, n);
+    z->n_counted = (u32)n;
     for (i64 i = 0; i < z->p->outputs.n; i++)
         if (z->p->outputs.at[i].term.i)
             z->uses[z->p->outputs.at[i].term.i]++;

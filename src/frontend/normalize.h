@@ -7,6 +7,7 @@
 typedef struct nz {
     ir_program *p;
     u32 *uses; /* by term, of the live program when the round began */
+    u32 n_counted;
 } nz;
 
 /* Pointers into the node table: valid until the next term is made. */
