@@ -995,50 +995,43 @@ static void print_vectors(c_printer *p, const char *body)
             c_line(p, "typedef %s %s_at __attribute__((vector_size(%lld), aligned(%lld), may_alias));",
                    c_type(t), name, bytes, (long long)dtype_bytes(t));
         }
+    /* macros: a vector wider than the target's is no argument of a function */
     for (i64 log2 = 1; log2 < C_LANES; log2++) {
         long long lanes = 1 << log2;
         for (dtype t = DT_f32; t <= DT_f64; t++) {
-            if (!p->vectors[t * C_LANES + log2])
-                continue;
             char *name = arena_printf(p->a, "%sx%lld", c_type(t), lanes);
             if (!strstr(body, arena_printf(p->a, "sum_%s(", name)))
                 continue;
-            c_line(p, "static inline %s sum_%s(%s x) {", c_type(t), name, name);
+            c_line(p, "#define sum_%s(x) ({ %s s_ = (x); \\", name, name);
             for (long long half = lanes / 2; half >= 1; half /= 2) {
                 str order = str_new(p->a);
                 for (long long i = 0; i < lanes; i++)
                     str_printf(&order, ", %lld", (i + half) % lanes);
-                c_line(p, "x += __builtin_shufflevector(x, x%s);", order.at);
+                c_line(p, "    s_ += __builtin_shufflevector(s_, s_%s); \\", order.at);
             }
-            c_line(p, "return x[0];");
-            c_line(p, "}");
+            c_line(p, "    s_[0]; })");
         }
         if (p->vectors[DT_f16 * C_LANES + log2] || p->vectors[DT_bf16 * C_LANES + log2])
             c_line(p, "typedef u32 u32x%lld __attribute__((vector_size(%lld)));", lanes, lanes * 4);
-        if (p->vectors[DT_bf16 * C_LANES + log2]) {
-            c_line(p, "static inline f32x%lld widen_bf16x%lld(bf16x%lld h) {", lanes, lanes, lanes);
-            c_line(p, "return (f32x%lld)(__builtin_convertvector(h, u32x%lld) << 16);", lanes,
-                   lanes);
-            c_line(p, "}");
+        if (p->vectors[DT_bf16 * C_LANES + log2])
+            c_line(p, "#define widen_bf16x%lld(h) "
+                      "((f32x%lld)(__builtin_convertvector(h, u32x%lld) << 16))", lanes, lanes, lanes);
+        if (!p->vectors[DT_f16 * C_LANES + log2])
+            continue;
+        if (lanes == 8) {
+            c_line(p, "#ifdef __F16C__");
+            c_line(p, "typedef short i16x8 __attribute__((vector_size(16)));");
+            c_line(p, "#define widen_f16x8(h) ((f32x8)__builtin_ia32_vcvtph2ps256((i16x8)(h)))");
+            c_line(p, "#else");
         }
-        if (p->vectors[DT_f16 * C_LANES + log2]) {
-            c_line(p, "static inline f32x%lld widen_f16x%lld(f16x%lld h) {", lanes, lanes, lanes);
-            if (lanes == 8) {
-                c_line(p, "#ifdef __F16C__");
-                c_line(p, "typedef short i16x8 __attribute__((vector_size(16)));");
-                c_line(p, "return (f32x8)__builtin_ia32_vcvtph2ps256((i16x8)h);");
-                c_line(p, "#else");
-            }
-            c_line(p, "u32x%lld w = __builtin_convertvector(h, u32x%lld);", lanes, lanes);
-            c_line(p, "u32x%lld m = (u32x%lld)((f32x%lld)((w & 0x7fffu) << 13) * 0x1p112f);", lanes,
-                   lanes, lanes);
-            c_line(p, "u32x%lld e = (u32x%lld)((w & 0x7c00u) == 0x7c00u) & 0x7f800000u;", lanes,
-                   lanes);
-            c_line(p, "return (f32x%lld)(m | e | ((w & 0x8000u) << 16));", lanes);
-            if (lanes == 8)
-                c_line(p, "#endif");
-            c_line(p, "}");
-        }
+        c_line(p, "#define widen_f16x%lld(h) ({ u32x%lld w_ = __builtin_convertvector(h, u32x%lld); \\",
+               lanes, lanes, lanes);
+        c_line(p, "    u32x%lld m_ = (u32x%lld)((f32x%lld)((w_ & 0x7fffu) << 13) * 0x1p112f); \\",
+               lanes, lanes, lanes);
+        c_line(p, "    m_ |= (u32x%lld)((w_ & 0x7c00u) == 0x7c00u) & 0x7f800000u; \\", lanes);
+        c_line(p, "    (f32x%lld)(m_ | ((w_ & 0x8000u) << 16)); })", lanes);
+        if (lanes == 8)
+            c_line(p, "#endif");
     }
 }
 

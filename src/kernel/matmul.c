@@ -639,8 +639,10 @@ void kn_lower_matmul(kn_lower *l, u32 term)
     x.accumulator = is_half(x.type) ? DT_f32 : x.type;
     for (i64 o = LEFT; o <= RIGHT; o++) {
         u32 t = node->args[o - LEFT].i;
+        bool constant = l->constant[term];
+        x.constant[o] = l->constant[term] = l->constant[t];
         x.at[o] = kn_in_memory(l, term, &l->at[t]);
-        x.constant[o] = l->constant[t];
+        l->constant[term] = constant;
     }
     const kn_loc *want = l->want[term].where == KN_MEMORY ? &l->want[term] : NULL;
     if (is_exchanged(&x, want, node->dims)) {
