@@ -8,7 +8,7 @@
  *     f_j / roll at tau' = sum over k >= j of C(k, j) (tau' - tau)^(k-j) f_k / roll at tau,
  *
  * with fresh factors for every result at the new reference, and F = sum of wait * f_0.
- * Rows that are no ring steps rest on values (check_repair_value.c).       (docs/repair, §11) */
+ * Rows that are no ring steps rest on values (check_repair_value.c).       (docs/repair.md, §11) */
 #include <stdio.h>
 
 #include "rules/check_repair_impl.h"
@@ -190,7 +190,8 @@ static ck_poly power(checker *c, ck_poly p, i64 n)
     return r;
 }
 
-/* ---- sums inside the tile by linearity ---------------------------------------------------------- */
+/* ---- sums inside the tile by linearity ----------------------------------------------------------
+ */
 
 static bool overlaps(ir_atoms a, ir_atoms b)
 {
@@ -229,7 +230,11 @@ static u32 own_row(checker *c, ir_atoms axis, ck_term inner, ir_atoms dims)
             return (u32)k;
     }
     vec_push(c->a, &c->factors,
-             (ck_factor){.kind = CK_ROW, .op = IR_SUM, .axis = axis, .p = p, .dep = dep,
+             (ck_factor){.kind = CK_ROW,
+                         .op = IR_SUM,
+                         .axis = axis,
+                         .p = p,
+                         .dep = dep,
                          .dims = ir_atoms_minus(c->w, dims, axis)});
     return (u32)c->factors.n - 1;
 }
@@ -310,7 +315,8 @@ static bool same_value(checker *c, ck_poly a, ck_poly b)
     return equal(expand(c, a), expand(c, b)) && !c->wrong;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------
+ */
 
 static const sx *at(checker *c, const sx *x, i64 i)
 {
@@ -580,7 +586,8 @@ static void read_certificate(checker *c)
                   (long long)c->reductions.n);
 }
 
-/* ---- literally ---------------------------------------------------------------------------------- */
+/* ---- literally ----------------------------------------------------------------------------------
+ */
 
 static bool same_names(checker *c, ir_atoms a, ir_atoms b)
 {
@@ -619,11 +626,12 @@ static bool is_term(checker *c, ir_term a, ir_term b, i64 k, bool is_root)
     if (x->op != y->op || x->arg_count != y->arg_count)
         return false;
     if (x->op == IR_in)
-        return strcmp(intern_text(p->names, x->attr.name), intern_text(c->w->names, y->attr.name)) == 0;
+        return strcmp(intern_text(p->names, x->attr.name),
+                      intern_text(c->w->names, y->attr.name)) == 0;
     bool same = x->attr.reducer == y->attr.reducer && x->attr.i == y->attr.i &&
                 memcmp(&x->attr.f, &y->attr.f, sizeof x->attr.f) == 0 &&
-                same_names(c, x->attr.axis, y->attr.axis) && same_names(c, x->attr.to, y->attr.to) &&
-                x->attr.ints.n == y->attr.ints.n;
+                same_names(c, x->attr.axis, y->attr.axis) &&
+                same_names(c, x->attr.to, y->attr.to) && x->attr.ints.n == y->attr.ints.n;
     for (i64 i = 0; same && i < x->attr.ints.n; i++)
         same = x->attr.ints.at[i] == y->attr.ints.at[i];
     for (i64 i = 0; same && i < x->arg_count; i++)
@@ -657,7 +665,8 @@ static void check_literally(checker *c)
         if (r->op != c->system->at[k].op || !is_term(c, c->system->at[k].body, r->body, k, true))
             ck_refuse(c, "reduction %lld is not the system's", (long long)k);
         else if (!is_cut_of(c, r->cut_body, r->body))
-            ck_refuse(c, "reduction %lld: cut values do not stand for what they replace", (long long)k);
+            ck_refuse(c, "reduction %lld: cut values do not stand for what they replace",
+                      (long long)k);
     }
     /* A cut value is made of earlier results alone. */
     for (i64 i = 0; i < c->cuts.n && !c->wrong; i++)
@@ -665,7 +674,8 @@ static void check_literally(checker *c)
             ck_refuse(c, "a cut value depends on the tile");
 }
 
-/* ---- judgements --------------------------------------------------------------------------------- */
+/* ---- judgements ---------------------------------------------------------------------------------
+ */
 
 static ck_poly operand(checker *c, ir_term t, i64 i)
 {
@@ -754,14 +764,16 @@ static bool check_judgement(checker *c, const ck_judgement *j)
             x != (p.n ? (f64)p.at[0].c.n / (f64)p.at[0].c.d : 0))
             return ck_refuse(c, "a literal is not its value");
         return true;
-    case IR_add: case IR_sub:
+    case IR_add:
+    case IR_sub:
         q = scaled(c, operand(c, j->term, 1), n->op == IR_sub ? minus_one : one);
         q = add_polys(c, operand(c, j->term, 0), q);
         break;
     case IR_neg:
         q = scaled(c, operand(c, j->term, 0), minus_one);
         break;
-    case IR_cast: case IR_expand:
+    case IR_cast:
+    case IR_expand:
         q = operand(c, j->term, 0);
         break;
     case IR_mul:
@@ -776,7 +788,8 @@ static bool check_judgement(checker *c, const ck_judgement *j)
             return true;
         q = contract(c, n->attr.axis, operand(c, j->term, 0));
         break;
-    case IR_square: case IR_pow:
+    case IR_square:
+    case IR_pow:
         if (!small_power(c, n))
             return true;
         q = operand(c, j->term, 0);
@@ -801,12 +814,13 @@ static bool check_judgement(checker *c, const ck_judgement *j)
     if (c->wrong)
         return false;
     if (!equal(expand(c, p), expand(c, q)))
-        return ck_refuse(c, "%s: the judgement of %s does not follow from its operands'",
-                         j->row, ir_row((ir_op)n->op)->name);
+        return ck_refuse(c, "%s: the judgement of %s does not follow from its operands'", j->row,
+                         ir_row((ir_op)n->op)->name);
     return true;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------
+ */
 
 static u8 poly_deps(const checker *c, ck_poly p)
 {
@@ -889,7 +903,8 @@ static bool is_closed(const ck_block *b)
 static bool check_block(checker *c, const ck_block *b, i64 k)
 {
     if (poly_deps(c, b->roll) & CK_X || poly_deps(c, b->wait) & CK_X)
-        return ck_refuse(c, "reduction %lld: a factor of the results depends on the tile", (long long)k);
+        return ck_refuse(c, "reduction %lld: a factor of the results depends on the tile",
+                         (long long)k);
     if (!is_closed(b))
         return ck_refuse(c, "reduction %lld: an accumulator that a transport reads is missing",
                          (long long)k);
@@ -981,7 +996,7 @@ const char *rl_check_repair(arena *a, const rl_system *system, const rl_repair *
     if (!repair->found)
         return "there is no repair to check";
     trap t;
-    TRY(arena_ctx(a), t) {
+    TRY (arena_ctx(a), t) {
         read_certificate(c);
         if (!c->wrong)
             check_literally(c);

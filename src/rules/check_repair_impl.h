@@ -26,7 +26,16 @@ typedef struct ck_poly {
     i64 n;
 } ck_poly;
 
-typedef enum ck_kind { CK_LEAF, CK_EXP, CK_LOG, CK_ABS, CK_SUM, CK_INDICATOR, CK_ROW, CK_FRESH } ck_kind;
+typedef enum ck_kind {
+    CK_LEAF,
+    CK_EXP,
+    CK_LOG,
+    CK_ABS,
+    CK_SUM,
+    CK_INDICATOR,
+    CK_ROW,
+    CK_FRESH
+} ck_kind;
 
 enum { CK_X = 1, CK_S = 2 };
 
@@ -34,7 +43,7 @@ typedef struct ck_factor {
     u8 kind, dep, op;
     ir_term term, test; /* of the ledger; none for the checker's own row factors */
     u32 inner;
-    ck_poly p;          /* EXP: its monomial; SUM, ROW */
+    ck_poly p; /* EXP: its monomial; SUM, ROW */
     ir_atoms axis, dims;
 } ck_factor;
 
@@ -77,12 +86,12 @@ typedef struct checker {
     VEC(ck_factor) factors; /* [0] unused */
     i64 given;              /* factors of the certificate; later ones are the checker's */
     VEC(ck_judgement) judgements;
-    i64 *by_term;           /* judgement of a term, +1 */
+    i64 *by_term; /* judgement of a term, +1 */
     VEC(ck_slot) slots;
     VEC(ir_term) results, cut_leaves, cuts;
     VEC(ck_reduction) reductions;
     u8 *deps;
-    bool *keeps;            /* atoms whose extent the values need as it is */
+    bool *keeps; /* atoms whose extent the values need as it is */
     const char *wrong;
 } checker;
 

@@ -6,7 +6,8 @@
 
 #include "rules/check_repair_impl.h"
 
-/* ---- evaluating a program read from text ------------------------------------------------------ */
+/* ---- evaluating a program read from text ------------------------------------------------------
+ */
 
 static void set_extent(ir_program *p, u32 atom, i64 n)
 {
@@ -49,7 +50,8 @@ static tensor new_tensor(arena *a, const ir_port *port)
     }
     bool is_float = dtype_is_float((dtype)port->dtype);
     dtype t = is_float ? DT_f64 : (dtype)port->dtype;
-    return (tensor){NULL, t, port->rank, shape, arena_alloc_n(a, MAX(n, 1), is_float ? 8 : dtype_bytes(t))};
+    return (tensor){NULL, t, port->rank, shape,
+                    arena_alloc_n(a, MAX(n, 1), is_float ? 8 : dtype_bytes(t))};
 }
 
 static f64 element(const tensor *t, i64 i)
@@ -71,7 +73,8 @@ static f64 gauss(rng *g)
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-/* ---- points of the ledger ------------------------------------------------------------------------ */
+/* ---- points of the ledger
+ * ------------------------------------------------------------------------ */
 
 typedef struct point {
     arena *a;
@@ -119,7 +122,13 @@ static bool is_never_negative(const checker *c, ir_term t)
     switch (n->op) {
     case IR_const:
         return n->attr.f >= 0;
-    case IR_exp: case IR_exp2: case IR_sigmoid: case IR_square: case IR_abs: case IR_sqrt: case IR_rsqrt:
+    case IR_exp:
+    case IR_exp2:
+    case IR_sigmoid:
+    case IR_square:
+    case IR_abs:
+    case IR_sqrt:
+    case IR_rsqrt:
         return true;
     case IR_in:
         for (i64 k = 0; k < c->results.n; k++)
@@ -128,7 +137,12 @@ static bool is_never_negative(const checker *c, ir_term t)
         return is_declared_positive(c, intern_text(c->w->names, n->attr.name));
     case IR_max:
         return is_never_negative(c, n->args[0]) || is_never_negative(c, n->args[1]);
-    case IR_reduce: case IR_cast: case IR_recip: case IR_tanh: case IR_erf: case IR_expand:
+    case IR_reduce:
+    case IR_cast:
+    case IR_recip:
+    case IR_tanh:
+    case IR_erf:
+    case IR_expand:
         return is_never_negative(c, n->args[0]);
     case IR_where:
         return is_never_negative(c, n->args[1]) && is_never_negative(c, n->args[2]);
@@ -136,7 +150,11 @@ static bool is_never_negative(const checker *c, ir_term t)
         const ir_node *q = ir_get(c->w, n->args[1]);
         return is_never_negative(c, n->args[0]) || (q->op == IR_const && fmod(q->attr.f, 2) == 0);
     }
-    case IR_add: case IR_mul: case IR_div: case IR_min: case IR_matmul:
+    case IR_add:
+    case IR_mul:
+    case IR_div:
+    case IR_min:
+    case IR_matmul:
         if (n->op == IR_mul && n->args[0].i == n->args[1].i)
             return true;
         return is_never_negative(c, n->args[0]) && is_never_negative(c, n->args[1]);
@@ -197,7 +215,8 @@ static point new_point(checker *c, arena *a, rng *g, u64 round)
     return p;
 }
 
-/* ---- polynomials by value ------------------------------------------------------------------------ */
+/* ---- polynomials by value
+ * ------------------------------------------------------------------------ */
 
 typedef struct place {
     ir_atoms dims;
@@ -306,13 +325,15 @@ static amount factor_at(const point *p, const ck_factor *f, const place *x)
                         y.at[k] = inner.at[i];
             }
             amount t = poly_at(p, f->p, &y);
-            v.value = f->op == IR_SUM ? v.value + t.value
-                      : f->op == IR_MAX ? fmax(v.value, t.value) : fmin(v.value, t.value);
+            v.value = f->op == IR_SUM   ? v.value + t.value
+                      : f->op == IR_MAX ? fmax(v.value, t.value)
+                                        : fmin(v.value, t.value);
             v.size += t.size;
         } while (next_place(p->c, &inner));
         break;
     }
-    case CK_LEAF: case CK_FRESH:
+    case CK_LEAF:
+    case CK_FRESH:
         break;
     }
     return v;
@@ -325,8 +346,9 @@ static bool check_factors(const point *p, bool *tested)
         const ck_factor *f = &c->factors.at[k];
         if (f->kind == CK_LEAF)
             continue;
-        place x = {dims_of_poly(c, f->kind == CK_ROW ? (ck_poly){0} : f->p,
-                                ir_get(c->w, f->term)->dims), {0}};
+        place x = {
+            dims_of_poly(c, f->kind == CK_ROW ? (ck_poly){0} : f->p, ir_get(c->w, f->term)->dims),
+            {0}};
         do {
             amount v = factor_at(p, f, &x);
             if (!agree(term_at(p, f->term, &x), v.value, v.size, &tested[k]))
@@ -351,7 +373,8 @@ static bool check_judgements(const point *p, bool *tested)
     return true;
 }
 
-/* ---- readouts ------------------------------------------------------------------------------------ */
+/* ---- readouts
+ * ------------------------------------------------------------------------------------ */
 
 static bool mentions(const checker *c, ir_term t, ir_term leaf)
 {
@@ -404,7 +427,8 @@ static bool check_readouts(checker *c, arena *a, rng *g, u64 round, bool sums)
     evaluate(&tile[1]);
     point filled[3];
     for (int k = 0; k < 3; k++) {
-        filled[k] = (point){a, c, arena_copy(a, tile[0].in, c->w->inputs.n * (i64)sizeof(tensor)), NULL};
+        filled[k] =
+            (point){a, c, arena_copy(a, tile[0].in, c->w->inputs.n * (i64)sizeof(tensor)), NULL};
         for (i64 i = 0; i < c->slots.n; i++) {
             const ck_slot *s = &c->slots.at[i];
             if (sums && is_reference(c, s))
@@ -413,7 +437,8 @@ static bool check_readouts(checker *c, arena *a, rng *g, u64 round, bool sums)
             tensor t = new_tensor(a, &c->w->inputs.at[port]);
             const tensor *x = value_of(&tile[0], s->term), *y = value_of(&tile[1], s->term);
             for (i64 n = count_of(&t), e = 0; e < n; e++) {
-                f64 u = element(x, count_of(x) == n ? e : 0), v = element(y, count_of(y) == n ? e : 0);
+                f64 u = element(x, count_of(x) == n ? e : 0),
+                    v = element(y, count_of(y) == n ? e : 0);
                 tensor_set_f64(&t, e, k == 0 ? u : k == 1 ? v : combined(s->op, u, v));
             }
             filled[k].in[port] = t;
@@ -426,7 +451,8 @@ static bool check_readouts(checker *c, arena *a, rng *g, u64 round, bool sums)
             continue;
         place x = {ir_get(c->w, r->body)->dims, {0}};
         do {
-            f64 one = term_at(&filled[0], r->readout, &x), two = term_at(&filled[1], r->readout, &x);
+            f64 one = term_at(&filled[0], r->readout, &x),
+                two = term_at(&filled[1], r->readout, &x);
             f64 both = term_at(&filled[2], r->readout, &x);
             bool tested = false;
             f64 size = fabs(one) + fabs(two);
@@ -435,7 +461,8 @@ static bool check_readouts(checker *c, arena *a, rng *g, u64 round, bool sums)
                 return ck_refuse(c, "reduction %lld: the readout of a tile is not its reduction",
                                  (long long)k);
             if (!agree(combined(r->op, one, two), both, size, &tested))
-                return ck_refuse(c, "reduction %lld: the readout does not distribute", (long long)k);
+                return ck_refuse(c, "reduction %lld: the readout does not distribute",
+                                 (long long)k);
         } while (next_place(c, &x));
     }
     return true;
@@ -476,11 +503,13 @@ bool ck_values(checker *c, u64 seed)
     }
     for (i64 i = 0; i < c->judgements.n && !c->wrong; i++)
         if (!tested[i])
-            ck_refuse(c, "%s: a judgement has no value at any random point", c->judgements.at[i].row);
+            ck_refuse(c, "%s: a judgement has no value at any random point",
+                      c->judgements.at[i].row);
     return !c->wrong;
 }
 
-/* ---- the lambdas --------------------------------------------------------------------------------- */
+/* ---- the lambdas
+ * --------------------------------------------------------------------------------- */
 
 typedef enum weather { FAIR, WIDE, ZERO, MASKED, WEATHERS } weather;
 
@@ -488,8 +517,8 @@ typedef struct folder {
     checker *c;
     arena *a;
     ir_program *update, *merge, *final;
-    tensor *leaves;  /* by input port of the system, of the whole axis */
-    i64 *order;      /* of the positions */
+    tensor *leaves; /* by input port of the system, of the whole axis */
+    i64 *order;     /* of the positions */
     i64 total;
     rng *g;
 } folder;
@@ -542,8 +571,10 @@ static void take_leaf(const folder *f, ir_term leaf, i64 from, const ir_port *po
                 ir_atom d = whole->dims[k].atoms.at[l];
                 i64 at = 0;
                 for (i64 j = 0; j < port->rank; j++)
-                    if (strcmp(ir_atom_name(sys, d), ir_atom_name(p, port->dims[j].atoms.at[0])) == 0)
-                        at = d.i == f->c->system->axis.at[0].i ? f->order[from + index[j]] : index[j];
+                    if (strcmp(ir_atom_name(sys, d), ir_atom_name(p, port->dims[j].atoms.at[0])) ==
+                        0)
+                        at = d.i == f->c->system->axis.at[0].i ? f->order[from + index[j]]
+                                                               : index[j];
                 o = o * in->shape[dim] + at;
             }
         if (dtype_is_float(out->type))
@@ -597,8 +628,8 @@ static tensor *fold(const folder *f)
         n = MIN(n, f->total - from);
         if (count < 32 && rng_below(f->g, 3) == 0)
             parts[count++] = initial(f);
-        parts[count - 1] = call(f, f->update, &r->update, (const tensor *const *)&parts[count - 1],
-                                from, n);
+        parts[count - 1] =
+            call(f, f->update, &r->update, (const tensor *const *)&parts[count - 1], from, n);
         from += n;
     }
     while (count > 1) {
@@ -627,7 +658,8 @@ static tensor random_leaf(const folder *f, i64 i, weather kind)
         }
     bool is_float = dtype_is_float((dtype)port->dtype);
     dtype t = is_float ? DT_f64 : (dtype)port->dtype;
-    tensor x = {NULL, t, rank, shape, arena_alloc_n(f->a, MAX(n, 1), is_float ? 8 : dtype_bytes(t))};
+    tensor x = {NULL, t, rank, shape,
+                arena_alloc_n(f->a, MAX(n, 1), is_float ? 8 : dtype_bytes(t))};
     fill(f->c, &x, port, sys, f->g, false);
     if (!is_float || !varies || rank < 2 ||
         is_declared_positive(f->c, intern_text(sys->names, port->name)))
@@ -637,7 +669,11 @@ static tensor random_leaf(const folder *f, i64 i, weather kind)
     for (i64 k = 0; k < n; k++) {
         f64 v = tensor_get_f64(&x, k);
         bool masked = kind == MASKED && (k < row || rng_below(f->g, 5) < 2);
-        tensor_set_f64(&x, k, masked ? -(f64)INFINITY : kind == ZERO ? 0 : kind == WIDE ? 150 * v : v);
+        tensor_set_f64(&x, k,
+                       masked         ? -(f64)INFINITY
+                       : kind == ZERO ? 0
+                       : kind == WIDE ? 150 * v
+                                      : v);
     }
     return x;
 }
@@ -681,7 +717,8 @@ static bool compare_folds(checker *c, const tensor *want, const tensor *got, i64
             size = fmax(size, fabs(element(want, i)));
     for (i64 i = 0; i < n; i++) {
         f64 a = element(want, i), b = element(got, m == n ? i : 0);
-        /* where the program has no number the reducer may have one (a row without live positions) */
+        /* where the program has no number the reducer may have one (a row without live positions)
+         */
         if (isfinite(a) && !(fabs(a - b) <= 1e-6 * (fabs(a) + 1e-3 * size) + 1e-12))
             return ck_refuse(c, "reduction %lld: folded tiles give another value", (long long)k);
     }

@@ -28,8 +28,9 @@ static ir_term add_port(ir_program *p, arena *scratch, const char *name, dtype t
     ir_dim *at = NEW_N(scratch, ir_dim, dims.n);
     for (i64 i = 0; i < dims.n; i++)
         at[i] = (ir_dim){ir_extent(p, dims.at[i]), {&dims.at[i], 1}};
-    i64 n = ir_add_input(p, (ir_port){.name = intern_cstr(p->names, name), .dtype = (u8)t,
-                                      .rank = dims.n, .dims = at});
+    i64 n = ir_add_input(
+        p,
+        (ir_port){.name = intern_cstr(p->names, name), .dtype = (u8)t, .rank = dims.n, .dims = at});
     return p->inputs.at[n].term;
 }
 
@@ -103,8 +104,8 @@ static ir_term import(solver *s, ir_term t, bool is_root)
     } else {
         if (n.op == IR_opaque && is_float)
             n.attr.dtype = (u8)s->f->real;
-        n.attr.name = n.op == IR_opaque
-                          ? intern_cstr(s->f->w->names, intern_text(p->names, n.attr.name)) : 0;
+        n.attr.name =
+            n.op == IR_opaque ? intern_cstr(s->f->w->names, intern_text(p->names, n.attr.name)) : 0;
         result = ir_make(s->f->w, (ir_op)n.op, n.attr, args, n.arg_count);
     }
     if (!is_root)
@@ -163,7 +164,10 @@ static ir_term absorbed(form *f, ir_term t, f64 x)
         return x == -1 ? args[0] : tm_2(f, IR_mul, tm_real(f, -x), args[0]);
     case IR_sub:
         return x == -1 ? tm_2(f, IR_sub, args[1], args[0]) : (ir_term){0};
-    case IR_mul: case IR_matmul: case IR_div: case IR_reduce:
+    case IR_mul:
+    case IR_matmul:
+    case IR_div:
+    case IR_reduce:
         if (n.op == IR_reduce && n.attr.reducer != IR_SUM)
             return (ir_term){0};
         for (i64 i = 0; i < (n.op == IR_div ? 1 : n.arg_count); i++) {
@@ -207,11 +211,15 @@ slot_use add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly tar
         }
     }
     i64 slot = s->accs.n;
-    vec_push(s->a, &s->accs, (accumulator){.op = op, .term = term, .target = target,
-                                           .reduction = k, .block = block,
-                                           .is_count = term.i == s->f->lanes.i});
-    s->slot_leaf[slot] = add_port(s->f->w, s->a, fresh_name(s, "a", slot),
-                                  s->f->real, ir_get(s->f->w, term)->dims);
+    vec_push(s->a, &s->accs,
+             (accumulator){.op = op,
+                           .term = term,
+                           .target = target,
+                           .reduction = k,
+                           .block = block,
+                           .is_count = term.i == s->f->lanes.i});
+    s->slot_leaf[slot] =
+        add_port(s->f->w, s->a, fresh_name(s, "a", slot), s->f->real, ir_get(s->f->w, term)->dims);
     form_leaf(s->f, s->slot_leaf[slot], DEP_S, RL_ANY);
     return (slot_use){slot, c};
 }
@@ -329,8 +337,8 @@ static ir_term order_by_operator(solver *s, i64 k, ir_reducer op, ir_term t, ir_
     for (int i = 0; i < 2; i++) {
         ir_term fixed = n.args[i], moving = n.args[1 - i];
         bool is_shift = n.op == IR_add || n.op == IR_sub;
-        bool is_scale = (n.op == IR_mul || (n.op == IR_div && i == 1)) &&
-                        form_sign(f, fixed) != RL_ANY;
+        bool is_scale =
+            (n.op == IR_mul || (n.op == IR_div && i == 1)) && form_sign(f, fixed) != RL_ANY;
         if (!is_pure_result(s, fixed, rows) || (!is_shift && !is_scale))
             continue;
         bool turns = n.op == IR_sub && i == 0;
@@ -388,8 +396,10 @@ bool solve_order(solver *s, i64 k)
     if (f->stop)
         return fail(s, body, f->stop);
     if (!r.i)
-        return fail(s, blocking_order(s, body), "orders the tile differently for different results");
-    /* Rounding is monotone, so an extremum of one rounded sum is the rounded sum of the extremum. */
+        return fail(s, blocking_order(s, body),
+                    "orders the tile differently for different results");
+    /* Rounding is monotone, so an extremum of one rounded sum is the rounded sum of the extremum.
+     */
     const ir_node *n = ir_get(f->w, body);
     const ir_node *in = n->op == IR_reduce ? ir_get(f->w, n->args[0]) : n;
     bool one_sum = (in->op == IR_add || in->op == IR_sub) &&
@@ -425,8 +435,7 @@ static void add_result_leaf(solver *s, i64 k)
 {
     form *f = s->f;
     ir_term body = s->body[k];
-    ir_term leaf = add_port(f->w, s->a, fresh_name(s, "s", k), f->real,
-                            ir_get(f->w, body)->dims);
+    ir_term leaf = add_port(f->w, s->a, fresh_name(s, "s", k), f->real, ir_get(f->w, body)->dims);
     form_leaf(f, leaf, DEP_S, form_sign(f, body));
     s->s_of[k] = s->leaves.n;
     vec_push(s->a, &s->leaves, (s_leaf){.leaf = leaf, .reduction = k, .slot = -1, .stored = -1});

@@ -21,7 +21,8 @@
  *
  * A kernel's loop carries the slots, its body is `update`; a bundle's component k is output k of
  * `final`. Positions of a ragged tile that do not exist contribute each slot's identity.
- *                                                                     (paper §4.2; docs/repair) */
+ *                                                                     (paper §4.2; docs/repair.md)
+ */
 #ifndef EQF_RULES_REPAIR_H
 #define EQF_RULES_REPAIR_H
 
@@ -57,9 +58,9 @@ typedef enum rl_fp { RL_EXACT, RL_REASSOCIATED, RL_APPROXIMATE } rl_fp;
 
 typedef struct rl_slot {
     const char *name;
-    ir_reducer op;     /* what combines contributions; IR_NO_REDUCER: a stored reference */
-    i64 reduction;     /* the reduction that brought it in */
-    f64 identity;      /* initial value */
+    ir_reducer op; /* what combines contributions; IR_NO_REDUCER: a stored reference */
+    i64 reduction; /* the reduction that brought it in */
+    f64 identity;  /* initial value */
     ir_atoms dims;
     bool is_count, is_added; /* counts positions; a maximum that the program does not compute */
 } rl_slot;

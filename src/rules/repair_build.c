@@ -3,7 +3,8 @@
  * Every accumulator is kept at a reference, a function of the state: its s leaves stand for the
  * producers' values so far. A new reference moves the accumulator by its block's transport
  *
- *     f_j(ref') = E(ref') / E(ref) * sum over k >= j of C(k, j) (tau(ref') - tau(ref))^(k-j) f_k(ref)
+ *     f_j(ref') = E(ref') / E(ref) * sum over k >= j of C(k, j) (tau(ref') - tau(ref))^(k-j)
+ * f_k(ref)
  *
  * and only then is the tile added. A reference that is not finite (nothing seen yet) is replaced by
  * a neutral one: 0 in exponentials and coordinates, 1 under a power, a logarithm or a division.
@@ -98,7 +99,8 @@ static ir_term raw_value(side *x, i64 leaf)
     return t;
 }
 
-/* ---- transport -------------------------------------------------------------------------------- */
+/* ---- transport --------------------------------------------------------------------------------
+ */
 
 static ir_term product_of(form *f, ir_term a, ir_term b)
 {
@@ -131,8 +133,8 @@ static ir_term delta(builder *b, side *old, poly tau)
 }
 
 typedef struct ratio {
-    ir_term value;    /* none: 1 */
-    bool is_bounded;  /* needs no guard per element */
+    ir_term value;   /* none: 1 */
+    bool is_bounded; /* needs no guard per element */
 } ratio;
 
 static ratio roll_ratio(builder *b, side *old, const term_block *blk)
@@ -232,7 +234,8 @@ static ir_term transported(builder *b, side *old, i64 slot)
     return tm_where(f, ir_2(f->w, IR_eq, sum, tm_real(f, 0)), sum, moved_sum);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------ */
+/* ---- slots ------------------------------------------------------------------------------------
+ */
 
 static ir_term combine(form *f, ir_reducer op, ir_term a, ir_term b)
 {
@@ -340,7 +343,8 @@ static void lay_out_slots(builder *b)
     }
 }
 
-/* ---- lambdas ---------------------------------------------------------------------------------- */
+/* ---- lambdas ----------------------------------------------------------------------------------
+ */
 
 static ir_term new_port(builder *b, const char *name, ir_atoms dims)
 {
@@ -348,8 +352,10 @@ static ir_term new_port(builder *b, const char *name, ir_atoms dims)
     ir_dim *at = NEW_N(b->s->a, ir_dim, dims.n);
     for (i64 i = 0; i < dims.n; i++)
         at[i] = (ir_dim){ir_extent(w, dims.at[i]), {&dims.at[i], 1}};
-    i64 n = ir_add_input(w, (ir_port){.name = intern_cstr(w->names, name), .dtype = (u8)b->f->real,
-                                      .rank = dims.n, .dims = at});
+    i64 n = ir_add_input(w, (ir_port){.name = intern_cstr(w->names, name),
+                                      .dtype = (u8)b->f->real,
+                                      .rank = dims.n,
+                                      .dims = at});
     return w->inputs.at[n].term;
 }
 
@@ -365,8 +371,10 @@ static ir_term add_parameter(lambda_copy *c, const char *name, dtype t, ir_atoms
     ir_dim *at = NEW_N(c->b->s->a, ir_dim, dims.n);
     for (i64 i = 0; i < dims.n; i++)
         at[i] = (ir_dim){ir_extent(c->p, dims.at[i]), {&dims.at[i], 1}};
-    i64 n = ir_add_input(c->p, (ir_port){.name = intern_cstr(c->p->names, name), .dtype = (u8)t,
-                                         .rank = dims.n, .dims = at});
+    i64 n = ir_add_input(c->p, (ir_port){.name = intern_cstr(c->p->names, name),
+                                         .dtype = (u8)t,
+                                         .rank = dims.n,
+                                         .dims = at});
     return c->p->inputs.at[n].term;
 }
 
@@ -440,7 +448,8 @@ static rl_lambda make_lambda(builder *b, const char *name, const side *states, i
             c.done.at[states[k].slot[i].i] = add_parameter(&c, port, b->f->real, b->slots[i].dims);
         }
     if (has_lanes)
-        c.done.at[b->f->lanes.i] = add_parameter(&c, fresh_name(s, "lanes", 0), b->f->real, (ir_atoms){0});
+        c.done.at[b->f->lanes.i] =
+            add_parameter(&c, fresh_name(s, "lanes", 0), b->f->real, (ir_atoms){0});
     u8 *seen = NEW_N(s->a, u8, w->nodes.n), *wanted = NEW_N(s->a, u8, sys->nodes.n);
     for (i64 i = 0; i < output_count; i++)
         find_leaves(b, outputs[i], seen, wanted);
@@ -468,7 +477,8 @@ static rl_lambda make_lambda(builder *b, const char *name, const side *states, i
             at[j] = (ir_dim){ir_extent(c.p, dims[i].at[j]), {&dims[i].at[j], 1}};
         const char *out = arena_printf(s->a, "%s.%lld", prefix, (long long)i);
         ir_add_output(c.p, (ir_port){.name = intern_cstr(c.p->names, out),
-                                     .term = copy_term(&c, outputs[i]), .rank = dims[i].n,
+                                     .term = copy_term(&c, outputs[i]),
+                                     .rank = dims[i].n,
                                      .dims = at});
     }
     return (rl_lambda){c.p, state_count, has_lanes, c.leaves.at, c.leaves.n};
@@ -531,15 +541,17 @@ void build_lambdas(solver *s, rl_repair *out)
     memcpy(last->slot, b->old[0].slot, sizeof last->slot);
     for (i64 i = 0; i < s->leaves.n; i++) {
         const s_leaf *l = &s->leaves.at[i];
-        ir_term t = l->slot >= 0 ? last->slot[l->slot]
-                    : l->reduction >= 0 ? s->readout[l->reduction] : l->cut;
+        ir_term t = l->slot >= 0        ? last->slot[l->slot]
+                    : l->reduction >= 0 ? s->readout[l->reduction]
+                                        : l->cut;
         last->raw[i] = as_it_is(last, t);
     }
     for (i64 k = 0; k < s->system->n; k++) {
         finals[k] = as_it_is(last, s->readout[k]);
         dims[k] = ir_get(s->f->w, s->body[k])->dims;
     }
-    out->final = make_lambda(b, "final", &b->old[0], 1, false, finals, dims, s->system->n, "result");
+    out->final =
+        make_lambda(b, "final", &b->old[0], 1, false, finals, dims, s->system->n, "result");
     out->slots = arena_copy(s->a, b->slots, b->slot_count * (i64)sizeof(rl_slot));
     out->slot_count = b->slot_count;
 }

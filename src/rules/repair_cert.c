@@ -9,7 +9,8 @@
  *              (indicator TERM TEST) (row TERM REDUCER (DIM ...) POLY) ...)      numbered from 1
  *     (judgements (TERM ROW POLY) ...)     operands before users
  *     (slots (REDUCER TERM POLY) ...)
- *     (reductions (REDUCER BODY CUT-BODY READOUT (block ROLL WAIT (POLY ...) (f (J ...) SLOT RAT POLY) ...) ...) ...))
+ *     (reductions (REDUCER BODY CUT-BODY READOUT (block ROLL WAIT (POLY ...) (f (J ...) SLOT RAT
+ * POLY) ...) ...) ...))
  *
  * POLY is ((RAT MONO) ...), MONO ((F RAT) ...), RAT (N D). SLOT is -1 where f_j is 0. */
 #include "rules/repair_impl.h"
@@ -65,8 +66,10 @@ static void add_term(writer *w, ir_term t)
         for (i64 i = 0; i < d.n; i++)
             dims[i] = (ir_dim){ir_extent(f->w, d.at[i]), {&d.at[i], 1}};
         const char *name = arena_printf(w->s->a, "o%lld", (long long)w->count);
-        ir_add_output(f->w, (ir_port){.name = intern_cstr(f->w->names, name), .term = t,
-                                      .rank = d.n, .dims = dims});
+        ir_add_output(f->w, (ir_port){.name = intern_cstr(f->w->names, name),
+                                      .term = t,
+                                      .rank = d.n,
+                                      .dims = dims});
         w->names.at[t.i] = (u32)++w->count;
     }
     str_printf(&w->out, "o%u", w->names.at[t.i] - 1);
@@ -104,7 +107,8 @@ static void add_factor(writer *w, const factor *k)
     case FACTOR_EXP:
         add_mono(w, k->mono);
         break;
-    case FACTOR_LOG: case FACTOR_ABS:
+    case FACTOR_LOG:
+    case FACTOR_ABS:
         str_printf(&w->out, "%u", k->inner);
         break;
     case FACTOR_SUM:

@@ -1,6 +1,7 @@
-/* Terms to normal forms, a row an operator (the table is in docs/repair). Nothing is expanded that
- * need not be: a sum that depends only on the tile, or only on earlier results, enters a product
- * as one factor, so that the author's grouping (and what it protects from overflow) survives. */
+/* Terms to normal forms, a row an operator (the table is in docs/repair.md). Nothing is expanded
+ * that need not be: a sum that depends only on the tile, or only on earlier results, enters a
+ * product as one factor, so that the author's grouping (and what it protects from overflow)
+ * survives. */
 #include <math.h>
 
 #include "rules/repair_impl.h"
@@ -59,25 +60,43 @@ u8 form_dep(form *f, ir_term t)
 static rl_sign compute_sign(form *f, const ir_node *n)
 {
     rl_sign a = n->arg_count > 0 && dtype_is_float((dtype)ir_get(f->w, n->args[0])->dtype)
-                    ? form_sign(f, n->args[0]) : RL_ANY;
+                    ? form_sign(f, n->args[0])
+                    : RL_ANY;
     rl_sign b = n->arg_count > 1 && dtype_is_float((dtype)ir_get(f->w, n->args[1])->dtype)
-                    ? form_sign(f, n->args[1]) : RL_ANY;
+                    ? form_sign(f, n->args[1])
+                    : RL_ANY;
     rl_sign low = MIN(a, b);
     switch (n->op) {
     case IR_const:
         return n->attr.f > 0 ? RL_POSITIVE : n->attr.f >= 0 ? RL_NONNEGATIVE : RL_ANY;
-    case IR_exp: case IR_exp2: case IR_sigmoid: case IR_rsqrt:
+    case IR_exp:
+    case IR_exp2:
+    case IR_sigmoid:
+    case IR_rsqrt:
         return RL_POSITIVE;
-    case IR_square: case IR_abs:
+    case IR_square:
+    case IR_abs:
         return a == RL_POSITIVE ? RL_POSITIVE : RL_NONNEGATIVE;
-    case IR_sqrt: case IR_recip:
+    case IR_sqrt:
+    case IR_recip:
         return n->op == IR_sqrt ? MAX(a, RL_NONNEGATIVE) : a;
-    case IR_cast: case IR_tanh: case IR_erf: case IR_expm1: case IR_log1p: case IR_rename:
-    case IR_slice: case IR_expand: case IR_reshape: case IR_reduce:
+    case IR_cast:
+    case IR_tanh:
+    case IR_erf:
+    case IR_expm1:
+    case IR_log1p:
+    case IR_rename:
+    case IR_slice:
+    case IR_expand:
+    case IR_reshape:
+    case IR_reduce:
         return n->op == IR_reduce && n->attr.reducer == IR_PROD ? MIN(a, RL_NONNEGATIVE) : a;
     case IR_add:
         return low == RL_ANY ? RL_ANY : MAX(a, b);
-    case IR_mul: case IR_div: case IR_min: case IR_matmul:
+    case IR_mul:
+    case IR_div:
+    case IR_min:
+    case IR_matmul:
         if (n->op == IR_mul && n->args[0].i == n->args[1].i)
             return MAX(a, RL_NONNEGATIVE);
         return low;
@@ -215,8 +234,8 @@ static u32 factor_row(form *f, ir_reducer op, poly p, ir_atoms axis, ir_term hin
     if (k)
         return k;
     x.term = hint.i ? hint : tm_reduce(f, op, print_poly(f, p), axis);
-    x.sign = p.n == 1 && p.at[0].c.n > 0 ? (u8)mono_sign(f, p.at[0].mono)
-                                         : (u8)form_sign(f, x.term);
+    x.sign =
+        p.n == 1 && p.at[0].c.n > 0 ? (u8)mono_sign(f, p.at[0].mono) : (u8)form_sign(f, x.term);
     return add_factor(f, x);
 }
 
@@ -605,8 +624,7 @@ static poly where_form(form *f, ir_term t)
     poly a = poly_flat(f, form_of(f, n.args[1])), b = poly_flat(f, form_of(f, n.args[2]));
     for (int side = 0; side < 2; side++) {
         poly other = side ? b : a, masked = side ? a : b;
-        if (masked.n != 1 || !rat_is(masked.at[0].c, 1) ||
-            !is_minus_infinity(f, masked.at[0].mono))
+        if (masked.n != 1 || !rat_is(masked.at[0].c, 1) || !is_minus_infinity(f, masked.at[0].mono))
             continue;
         poly leaves = terms_of_results(f, other);
         other = poly_sub(f, other, leaves);
@@ -619,13 +637,14 @@ static poly where_form(form *f, ir_term t)
     poly both = shared_terms(f, a, b, false);
     a = poly_sub(f, a, both);
     b = poly_sub(f, b, both);
-    /* A choice between two values of the tile (or of results) is a value of it; a masked one is not. */
+    /* A choice between two values of the tile (or of results) is a value of it; a masked one is
+     * not. */
     bool is_pure = form_dep(f, t) != DEP_MIXED && both.n == 0 && a.n && b.n;
     if (is_pure || has_infinity(f, a) || has_infinity(f, b))
         return opaque(f, t);
     poly yes = product(f, poly_factor(f, factor_indicator(f, test)), a);
-    ir_term negated = ir_get(f->w, test)->op == IR_not ? ir_get(f->w, test)->args[0]
-                                                       : ir_1(f->w, IR_not, test);
+    ir_term negated =
+        ir_get(f->w, test)->op == IR_not ? ir_get(f->w, test)->args[0] : ir_1(f->w, IR_not, test);
     poly no = b.n ? product(f, poly_factor(f, factor_indicator(f, negated)), b) : b;
     return poly_add(f, both, poly_add(f, yes, no));
 }
@@ -807,7 +826,8 @@ static poly compute_form(form *f, ir_term t, const char **row)
     case IR_square:
         *row = "power";
         return power_form(f, form_of(f, a), (rat){2, 1}, a, t);
-    case IR_sqrt: case IR_rsqrt:
+    case IR_sqrt:
+    case IR_rsqrt:
         *row = "power";
         return power_form(f, form_of(f, a), n.op == IR_sqrt ? (rat){1, 2} : (rat){-1, 2}, a, t);
     case IR_recip:
@@ -830,7 +850,8 @@ static poly compute_form(form *f, ir_term t, const char **row)
     case IR_abs:
         *row = "abs";
         return abs_form(f, form_of(f, a), a, t);
-    case IR_max: case IR_min:
+    case IR_max:
+    case IR_min:
         *row = "extremum";
         return extremum_form(f, (ir_op)n.op, t);
     case IR_where:

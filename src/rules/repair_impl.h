@@ -39,13 +39,13 @@ typedef struct poly {
 enum { DEP_X = 1, DEP_S = 2, DEP_MIXED = 3 };
 
 typedef enum factor_kind {
-    FACTOR_LEAF, /* an input, or an operator that the form does not look into */
-    FACTOR_EXP,  /* exp of `mono` */
-    FACTOR_LOG,  /* log of factor `inner` */
-    FACTOR_ABS,  /* |inner| */
-    FACTOR_SUM,  /* `sum`, two terms or more */
+    FACTOR_LEAF,      /* an input, or an operator that the form does not look into */
+    FACTOR_EXP,       /* exp of `mono` */
+    FACTOR_LOG,       /* log of factor `inner` */
+    FACTOR_ABS,       /* |inner| */
+    FACTOR_SUM,       /* `sum`, two terms or more */
     FACTOR_INDICATOR, /* 1 where the bool `test` holds, else 0 */
-    FACTOR_ROW   /* reduction of `sum` over `axis` inside the tile */
+    FACTOR_ROW        /* reduction of `sum` over `axis` inside the tile */
 } factor_kind;
 
 typedef struct factor {
@@ -69,7 +69,7 @@ typedef struct form {
     ir_program *w;
     dtype real;
     ir_atoms axis;
-    ir_term lanes;     /* the count of live positions, an input of the workspace */
+    ir_term lanes; /* the count of live positions, an input of the workspace */
     u32 lanes_factor;
     VEC(factor) factors; /* [0] unused */
     VEC(mono) monos;     /* [0] is 1 */
@@ -147,7 +147,8 @@ typedef struct substitution {
 /* `under`: t stands under a power, a logarithm or a division. */
 ir_term substitute(substitution *s, ir_term t, bool under);
 
-/* ---- the solver's result, before it is written as lambdas -------------------------------------- */
+/* ---- the solver's result, before it is written as lambdas --------------------------------------
+ */
 
 /* An accumulator: the `op`-combination over tiles of `term`, in which s leaves stand for
  * references. */
@@ -173,13 +174,13 @@ typedef struct coordinate {
 /* Accumulators that one transport moves: f_j, j in the down-closed set. */
 typedef struct block {
     i64 reduction;
-    u32 roll;      /* monomial that follows the reference: exponentials and powers */
-    i64 proof;     /* s leaf whose value -inf proves that all contributions are 0, or -1 */
-    poly wait;     /* applied at the end */
+    u32 roll;  /* monomial that follows the reference: exponentials and powers */
+    i64 proof; /* s leaf whose value -inf proves that all contributions are 0, or -1 */
+    poly wait; /* applied at the end */
     i64 coordinate_count;
     coordinate coordinates[4];
     i64 count;
-    u8 (*index)[4];   /* multi-index of each f_j */
+    u8 (*index)[4]; /* multi-index of each f_j */
     slot_use *use;
     poly *targets;
 } term_block;
@@ -187,12 +188,12 @@ typedef struct block {
 /* An s leaf of the workspace: a reduction's result, a cut value or an added maximum. */
 typedef struct s_leaf {
     ir_term leaf;
-    i64 reduction;  /* -1: cut or added */
-    ir_term cut;    /* the cut value in other s leaves */
+    i64 reduction;         /* -1: cut or added */
+    ir_term cut;           /* the cut value in other s leaves */
     ir_term reference_cut; /* the same with the extent replaced by the count */
-    i64 slot;       /* added: its accumulator */
-    i64 stored;     /* slot that holds the reference, or -1 */
-    bool is_reference; /* some contribution or transport uses it */
+    i64 slot;              /* added: its accumulator */
+    i64 stored;            /* slot that holds the reference, or -1 */
+    bool is_reference;     /* some contribution or transport uses it */
 } s_leaf;
 
 typedef struct solver {
@@ -203,17 +204,65 @@ typedef struct solver {
     VEC(s_leaf) leaves;
     VEC(accumulator) accs;
     VEC(term_block) blocks;
-    VEC(ir_term) imported; /* by term of the system */
-    VEC(ir_term) ports;    /* workspace leaf -> term of the system, by workspace term */
-    ir_term body[RL_MAX_REDUCTIONS];      /* F_k in the workspace */
-    ir_term cut_body[RL_MAX_REDUCTIONS];  /* with cut values as leaves */
-    ir_term readout[RL_MAX_REDUCTIONS];   /* in slot leaves and s leaves */
-    i64 s_of[RL_MAX_REDUCTIONS];          /* index into leaves */
+    VEC(ir_term) imported;           /* by term of the system */
+    VEC(ir_term) ports;              /* workspace leaf -> term of the system, by workspace term */
+    ir_term body[RL_MAX_REDUCTIONS]; /* F_k in the workspace */
+    ir_term cut_body[RL_MAX_REDUCTIONS]; /* with cut values as leaves */
+    ir_term readout[RL_MAX_REDUCTIONS];  /* in slot leaves and s leaves */
+    i64 s_of[RL_MAX_REDUCTIONS];         /* index into leaves */
     ir_term slot_leaf[RL_MAX_SLOTS];
     rl_how how[RL_MAX_REDUCTIONS];
     const char *reason;
     ir_term blocking;
 } solver;
+
+/* ---- sums on the way to accumulators ------------------------------------------------------------
+ */
+
+typedef struct sigma {
+    poly s; /* in results only */
+    poly g; /* in the tile and invariants */
+} sigma;
+
+typedef VEC(sigma) sigmas;
+
+/* sigma_i = scale_i * base * tau^degree_i */
+typedef struct shape {
+    poly base; /* waits */
+    i64 dims;
+    poly tau[4];
+    u8 (*degree)[4]; /* of each term */
+    rat *scale;      /* sigma_i = scale_i * base * tau^degree_i */
+} shape;
+
+/* A block before it has accumulators. */
+typedef struct draft {
+    i64 k;
+    sigmas terms; /* sigma without the rolling part that the program has */
+    u32 own_roll, roll;
+    i64 proof;
+    poly u;
+    bool is_only;
+} draft;
+
+/* repair_cut.c: the body with cut values as leaves, where no other term of a sum in it uses theirs
+ */
+ir_term cut_body(solver *s, i64 k);
+bool mentions(const form *f, ir_term t, ir_term leaf);
+
+/* repair_author.c */
+/* Exponentials of results, and powers of a maximum that protect from overflow. */
+u32 rolling_part(solver *s, u32 m);
+u32 exponential_part(form *f, u32 m);
+u32 inverse(form *f, u32 m);
+/* b / part */
+u32 without(form *f, u32 b, u32 part);
+/* The sum inside the tile among the factors of a monomial, or NULL. */
+const factor *row_of(const form *f, u32 m, i64 *position);
+/* Does t exponentiate a result? */
+bool has_result_exp(form *f, ir_term t);
+/* A term of the tile with the normal form `target`, which is the draft's accumulator j; or none. */
+ir_term contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target);
 
 /* The leaf that stands for accumulator `slot` in readouts. */
 ir_term slot_leaf(solver *s, i64 slot);

@@ -210,7 +210,8 @@ poly poly_scale(form *f, poly a, rat c, u32 m)
         return (poly){at, a.n};
     }
     for (i64 i = 0; i < a.n; i++)
-        sum = poly_add(f, sum, poly_mono(f, mono_mul(f, a.at[i].mono, m), rat_mul(f, a.at[i].c, c)));
+        sum =
+            poly_add(f, sum, poly_mono(f, mono_mul(f, a.at[i].mono, m), rat_mul(f, a.at[i].c, c)));
     return sum;
 }
 

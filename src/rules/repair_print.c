@@ -29,8 +29,8 @@ ir_term tm_1(form *f, ir_op op, ir_term a)
             return tm_real(f, -x);
         if (op == IR_exp && x == 0)
             return tm_real(f, 1);
-        if (x == 1 && (op == IR_recip || op == IR_sqrt || op == IR_rsqrt || op == IR_square ||
-                       op == IR_abs))
+        if (x == 1 &&
+            (op == IR_recip || op == IR_sqrt || op == IR_rsqrt || op == IR_square || op == IR_abs))
             return a;
     }
     return ir_1(f->w, op, a);
@@ -77,7 +77,8 @@ ir_term tm_where(form *f, ir_term c, ir_term a, ir_term b)
 ir_term tm_reduce(form *f, ir_reducer op, ir_term x, ir_atoms axis)
 {
     ir_atoms dims = ir_get(f->w, x)->dims;
-    ir_atoms missing = ir_atoms_minus(f->w, axis, dims), there = ir_atoms_minus(f->w, axis, missing);
+    ir_atoms missing = ir_atoms_minus(f->w, axis, dims),
+             there = ir_atoms_minus(f->w, axis, missing);
     ir_atoms others = ir_atoms_minus(f->w, missing, f->axis);
     i64 cut = missing.n - others.n;
     if (there.n)
@@ -97,11 +98,21 @@ ir_term tm_again(form *f, ir_term t, const ir_term *args)
 {
     ir_node n = *ir_get(f->w, t);
     switch (n.op) {
-    case IR_add: case IR_sub: case IR_mul: case IR_div: case IR_pow:
+    case IR_add:
+    case IR_sub:
+    case IR_mul:
+    case IR_div:
+    case IR_pow:
         if (dtype_is_float((dtype)n.dtype))
             return tm_2(f, (ir_op)n.op, args[0], args[1]);
         break;
-    case IR_neg: case IR_exp: case IR_recip: case IR_sqrt: case IR_rsqrt: case IR_square: case IR_abs:
+    case IR_neg:
+    case IR_exp:
+    case IR_recip:
+    case IR_sqrt:
+    case IR_rsqrt:
+    case IR_square:
+    case IR_abs:
         if (dtype_is_float((dtype)n.dtype))
             return tm_1(f, (ir_op)n.op, args[0]);
         break;
@@ -110,7 +121,8 @@ ir_term tm_again(form *f, ir_term t, const ir_term *args)
     case IR_reduce:
         return tm_reduce(f, (ir_reducer)n.attr.reducer, args[0], n.attr.axis);
     case IR_matmul: {
-        ir_atoms dims = ir_atoms_union(f->w, ir_get(f->w, args[0])->dims, ir_get(f->w, args[1])->dims);
+        ir_atoms dims =
+            ir_atoms_union(f->w, ir_get(f->w, args[0])->dims, ir_get(f->w, args[1])->dims);
         f64 x;
         if (ir_atoms_minus(f->w, n.attr.axis, dims).n || tm_is_const(f, args[0], &x) ||
             tm_is_const(f, args[1], &x))
@@ -206,17 +218,26 @@ ir_term print_poly(form *f, poly p)
 
 /* ---- substitution --------------------------------------------------------------------------- */
 
-/* Is a zero of operand i a pole? Only products carry that on: in 1 / (l + k) a zero l is harmless. */
+/* Is a zero of operand i a pole? Only products carry that on: in 1 / (l + k) a zero l is harmless.
+ */
 static bool is_under(const ir_node *n, i64 i, bool under)
 {
     switch (n->op) {
-    case IR_recip: case IR_rsqrt: case IR_log: case IR_log2:
+    case IR_recip:
+    case IR_rsqrt:
+    case IR_log:
+    case IR_log2:
         return true;
     case IR_pow:
         return i == 0;
     case IR_div:
         return under || i == 1;
-    case IR_mul: case IR_square: case IR_sqrt: case IR_neg: case IR_abs: case IR_cast:
+    case IR_mul:
+    case IR_square:
+    case IR_sqrt:
+    case IR_neg:
+    case IR_abs:
+    case IR_cast:
         return under;
     default:
         return false;

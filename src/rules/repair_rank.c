@@ -24,7 +24,7 @@ static bool sample(solver *s, ir_term body, f64 at[POINTS][POINTS], bool positiv
         w->atoms.at[d].extent = 1;
     i64 n = w->inputs.n;
     tensor *in = NEW_N(a, tensor, n);
-    static const i64 shape[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const i64 ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     for (i64 i = 0; i < n; i++) {
         ir_port *port = &w->inputs.at[i];
         ir_dim *dims = arena_copy(w->a, port->dims, port->rank * (i64)sizeof(ir_dim));
@@ -32,15 +32,17 @@ static bool sample(solver *s, ir_term body, f64 at[POINTS][POINTS], bool positiv
             dims[k].extent = 1;
         port->dims = dims;
         dtype t = dtype_is_float((dtype)port->dtype) ? DT_f64 : (dtype)port->dtype;
-        in[i] = (tensor){NULL, t, port->rank, shape, arena_alloc(a, 16)};
+        in[i] = (tensor){NULL, t, port->rank, ones, arena_alloc(a, 16)};
     }
     ir_dim *dims = NEW_N(w->a, ir_dim, ir_get(w, body)->dims.n);
     for (i64 i = 0; i < ir_get(w, body)->dims.n; i++)
         dims[i] = (ir_dim){1, {&ir_get(w, body)->dims.at[i], 1}};
     w->outputs.n = 0;
     const char *name = positive ? "blocked+" : "blocked";
-    ir_add_output(w, (ir_port){.name = intern_cstr(w->names, name), .term = body,
-                               .rank = ir_get(w, body)->dims.n, .dims = dims});
+    ir_add_output(w, (ir_port){.name = intern_cstr(w->names, name),
+                               .term = body,
+                               .rank = ir_get(w, body)->dims.n,
+                               .dims = dims});
     bool valid = true;
     for (i64 k = 0; k < POINTS * POINTS && valid; k++) {
         /* one stream a leaf and index: equal indices give equal values */
@@ -51,9 +53,12 @@ static bool sample(solver *s, ir_term body, f64 at[POINTS][POINTS], bool positiv
             if (!dtype_is_float(in[i].type))
                 tensor_set_i64(&in[i], 0, (i64)rng_below(&g, 2));
             else
-                tensor_set_f64(&in[i], 0,
-                               w->inputs.at[i].term.i == s->f->lanes.i
-                                   ? 1 : random_real(&g, positive || form_sign(s->f, w->inputs.at[i].term) != RL_ANY));
+                tensor_set_f64(
+                    &in[i], 0,
+                    w->inputs.at[i].term.i == s->f->lanes.i
+                        ? 1
+                        : random_real(&g,
+                                      positive || form_sign(s->f, w->inputs.at[i].term) != RL_ANY));
         }
         tensor out;
         ir_eval(w, in, a, &out, (ir_eval_options){0});
@@ -130,6 +135,7 @@ const char *explain_by_numbers(solver *s, i64 k)
     if (rank == 0)
         return "";
     if (rank > FORM_MAX_DEGREE + 2)
-        return arena_printf(s->a, "; no repair exists: separable rank at least %lld", (long long)rank);
+        return arena_printf(s->a, "; no repair exists: separable rank at least %lld",
+                            (long long)rank);
     return arena_printf(s->a, "; not found: the separable rank is %lld", (long long)rank);
 }

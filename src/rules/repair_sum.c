@@ -1,5 +1,5 @@
 /* Sums: F = sum of G_i(x) * sigma_i(s), factored, grouped into blocks, and each block turned into
- * accumulators (docs/repair, "From factors to accumulators").
+ * accumulators (docs/repair.md).
  *
  * sigma splits into what follows the reference (exponentials, high powers of a maximum: `roll`),
  * what waits for the end (`wait`), and a polynomial in at most four coordinates, whose
@@ -10,13 +10,6 @@
 
 #define ONE ((rat){1, 1})
 
-typedef struct sigma {
-    poly s; /* in results only */
-    poly g; /* in the tile and invariants */
-} sigma;
-
-typedef VEC(sigma) sigmas;
-
 static bool fail(solver *s, ir_term blocking, const char *reason)
 {
     s->blocking = blocking;
@@ -24,178 +17,8 @@ static bool fail(solver *s, ir_term blocking, const char *reason)
     return false;
 }
 
-/* ---- cut values: a ratio of sums under add or sub ---------------------------------------------- */
-
-typedef struct cutter {
-    solver *s;
-    VEC(ir_term) done;
-    VEC(i64) used; /* leaves of the solver that are cuts in this body */
-    u32 banned;    /* bit set of cut leaves that are not to be used */
-} cutter;
-
-ir_term with_count(solver *s, i64 k, ir_term t)
-{
-    form *f = s->f;
-    ir_node n = *ir_get(f->w, t);
-    f64 x, extent = 1;
-    for (i64 i = 0; i < f->axis.n; i++)
-        extent *= (f64)ir_extent(f->w, f->axis.at[i]);
-    if (tm_is_const(f, t, &x)) {
-        /* N times the extents of other summed atoms, or its reciprocal as f32 or f64 spell it */
-        f64 ratio = x / extent, inverse = 1 / (x * extent);
-        bool is_extent = ratio >= 1 && ratio == floor(ratio);
-        bool is_reciprocal = x > 0 && x < 1 && inverse > 0.999 &&
-                             fabs(inverse - round(inverse)) < 1e-6 * inverse;
-        if (!is_extent && !is_reciprocal)
-            return t;
-        slot_use n_use = add_accumulator(s, k, IR_SUM, f->lanes, form_of(f, f->lanes), -1);
-        if (n_use.slot < 0)
-            return t;
-        ir_term count = slot_leaf(s, n_use.slot);
-        if (is_extent)
-            return tm_2(f, IR_mul, tm_real(f, ratio), count);
-        return tm_2(f, IR_div, tm_real(f, x * extent), count);
-    }
-    if (!n.arg_count)
-        return t;
-    ir_term *args = NEW_N(s->a, ir_term, n.arg_count);
-    for (i64 i = 0; i < n.arg_count; i++)
-        args[i] = with_count(s, k, n.args[i]);
-    return tm_again(f, t, args);
-}
-
-static bool is_ratio_of_sums(solver *s, ir_term t)
-{
-    form *f = s->f;
-    if (form_dep(f, t) != DEP_S || leaf_index(s, t) >= 0)
-        return false;
-    poly p = poly_flat(f, form_of(f, t));
-    if (p.n != 1 || f->stop)
-        return false;
-    mono m = f->monos.at[p.at[0].mono];
-    for (i64 i = 0; i < m.n; i++) {
-        const factor *k = &f->factors.at[m.at[i].factor];
-        if (!(k->dep & DEP_S))
-            continue;
-        i64 leaf = k->kind == FACTOR_LEAF ? leaf_index(s, k->term) : -1;
-        if (leaf < 0 || s->leaves.at[leaf].reduction < 0 || !rat_is_int(m.at[i].q) ||
-            s->system->at[s->leaves.at[leaf].reduction].op != IR_SUM)
-            return false;
-    }
-    return true;
-}
-
-static i64 cut_leaf(solver *s, ir_term t)
-{
-    form *f = s->f;
-    for (i64 i = 0; i < s->leaves.n; i++)
-        if (s->leaves.at[i].cut.i == t.i)
-            return i;
-    const ir_node *n = ir_get(f->w, t);
-    ir_dim *dims = NEW_N(s->a, ir_dim, n->dims.n);
-    for (i64 i = 0; i < n->dims.n; i++)
-        dims[i] = (ir_dim){ir_extent(f->w, n->dims.at[i]), {&n->dims.at[i], 1}};
-    const char *name = fresh_name(s, "c", s->leaves.n);
-    i64 port = ir_add_input(f->w, (ir_port){.name = intern_cstr(f->w->names, name),
-                                            .dtype = (u8)f->real, .rank = n->dims.n, .dims = dims});
-    ir_term leaf = f->w->inputs.at[port].term;
-    form_leaf(f, leaf, DEP_S, form_sign(f, t));
-    vec_push(s->a, &s->leaves, (s_leaf){.leaf = leaf, .reduction = -1, .cut = t, .slot = -1,
-                                        .stored = -1});
-    return s->leaves.n - 1;
-}
-
-static ir_term cut_values(cutter *c, ir_term t)
-{
-    solver *s = c->s;
-    form *f = s->f;
-    i64 need = (i64)t.i + 1;
-    if (c->done.n < need) {
-        vec_reserve(s->a, &c->done, need);
-        for (; c->done.n < need; c->done.n++)
-            c->done.at[c->done.n] = (ir_term){0};
-    }
-    if (c->done.at[t.i].i)
-        return c->done.at[t.i];
-    ir_node n = *ir_get(f->w, t);
-    ir_term result = t;
-    if (n.arg_count && form_dep(f, t) & DEP_S) {
-        ir_term *args = NEW_N(s->a, ir_term, n.arg_count);
-        bool changed = false;
-        for (i64 i = 0; i < n.arg_count; i++) {
-            args[i] = n.args[i];
-            bool may_cut = (n.op == IR_add || n.op == IR_sub) &&
-                           form_dep(f, n.args[1 - i]) & DEP_X && is_ratio_of_sums(s, n.args[i]);
-            if (may_cut) {
-                i64 leaf = cut_leaf(s, n.args[i]);
-                if (!(c->banned >> leaf & 1)) {
-                    args[i] = s->leaves.at[leaf].leaf;
-                    bool is_new = true;
-                    for (i64 j = 0; j < c->used.n; j++)
-                        is_new = is_new && c->used.at[j] != leaf;
-                    if (is_new)
-                        vec_push(s->a, &c->used, leaf);
-                }
-            } else {
-                args[i] = cut_values(c, n.args[i]);
-            }
-            changed = changed || args[i].i != n.args[i].i;
-        }
-        if (changed)
-            result = ir_make(f->w, (ir_op)n.op, n.attr, args, n.arg_count);
-    }
-    c->done.at[t.i] = result;
-    return result;
-}
-
-static bool mentions(const form *f, ir_term t, ir_term leaf)
-{
-    const ir_node *n = ir_get(f->w, t);
-    if (t.i == leaf.i)
-        return true;
-    for (i64 i = 0; i < n->arg_count; i++)
-        if (mentions(f, n->args[i], leaf))
-            return true;
-    return false;
-}
-
-/* Does t use `leaf` other than in a factor of a product? */
-static bool is_term_of_sum(form *f, ir_term t, ir_term leaf)
-{
-    const ir_node *n = ir_get(f->w, t);
-    bool multiplies = n->op == IR_mul || n->op == IR_div || n->op == IR_matmul;
-    for (i64 i = 0; i < n->arg_count; i++) {
-        ir_term arg = ir_get(f->w, t)->args[i];
-        u8 dep = form_dep(f, arg);
-        if (dep == DEP_S && !multiplies && mentions(f, arg, leaf))
-            return true;
-        if (dep == DEP_MIXED && is_term_of_sum(f, arg, leaf))
-            return true;
-    }
-    return false;
-}
-
-/* The body with cut values as leaves of their own, where no other term of a sum in it uses theirs. */
-static ir_term cut_body(solver *s, i64 k)
-{
-    cutter c = {.s = s};
-    for (;;) {
-        c.done.n = c.used.n = 0;
-        ir_term t = cut_values(&c, s->body[k]);
-        u32 before = c.banned;
-        for (i64 i = 0; i < c.used.n; i++) {
-            ir_term cut = s->leaves.at[c.used.at[i]].cut;
-            for (i64 j = 0; j < s->leaves.n; j++)
-                if (s->leaves.at[j].reduction >= 0 && mentions(s->f, cut, s->leaves.at[j].leaf) &&
-                    is_term_of_sum(s->f, t, s->leaves.at[j].leaf))
-                    c.banned |= 1u << c.used.at[i];
-        }
-        if (c.banned == before)
-            return t;
-    }
-}
-
-/* ---- collecting ------------------------------------------------------------------------------- */
+/* ---- collecting -------------------------------------------------------------------------------
+ */
 
 /* The smallest factor in which tile and results are tied. */
 static u32 tied_factor(form *f, u32 m)
@@ -213,45 +36,6 @@ static u32 tied_factor(form *f, u32 m)
         return x.at[i].factor;
     }
     return 0;
-}
-
-static bool is_extremum_result(const solver *s, const factor *k)
-{
-    i64 leaf = k->kind == FACTOR_LEAF ? leaf_index(s, k->term) : -1;
-    return leaf >= 0 && s->leaves.at[leaf].reduction >= 0 &&
-           s->system->at[s->leaves.at[leaf].reduction].op != IR_SUM;
-}
-
-/* Exponentials of results, and powers of a maximum that protect from overflow. */
-static u32 rolling_part(solver *s, u32 m)
-{
-    form *f = s->f;
-    mono x = f->monos.at[m];
-    power *at = NEW_N(s->a, power, x.n);
-    i64 n = 0;
-    for (i64 i = 0; i < x.n; i++) {
-        const factor *k = &f->factors.at[x.at[i].factor];
-        bool is_high = fabs(rat_value(x.at[i].q)) >= 2;
-        if (k->dep == DEP_S && (k->kind == FACTOR_EXP || (is_high && is_extremum_result(s, k))))
-            at[n++] = x.at[i];
-    }
-    return mono_of(f, at, n);
-}
-
-static u32 exponential_part(form *f, u32 m)
-{
-    mono x = f->monos.at[m];
-    power *at = NEW_N(f->a, power, x.n);
-    i64 n = 0;
-    for (i64 i = 0; i < x.n; i++)
-        if (f->factors.at[x.at[i].factor].kind == FACTOR_EXP)
-            at[n++] = x.at[i];
-    return mono_of(f, at, n);
-}
-
-static u32 inverse(form *f, u32 m)
-{
-    return mono_pow(f, m, (rat){-1, 1});
 }
 
 static bool high_degree(const form *f, poly p)
@@ -305,21 +89,8 @@ static void merge_equal(solver *s, sigmas *terms)
     terms->n = n;
 }
 
-/* ---- bounding the exponentials ----------------------------------------------------------------- */
-
-/* The reduction inside the tile that holds a term's positions, or NULL. */
-static const factor *row_of(const form *f, u32 m, i64 *position)
-{
-    mono x = f->monos.at[m];
-    for (i64 i = 0; i < x.n; i++) {
-        const factor *k = &f->factors.at[x.at[i].factor];
-        if (k->kind == FACTOR_ROW && k->op == IR_SUM && rat_is(x.at[i].q, 1) && k->sum.n == 1) {
-            *position = i;
-            return k;
-        }
-    }
-    return NULL;
-}
+/* ---- bounding the exponentials -----------------------------------------------------------------
+ */
 
 static poly tile_exponent(form *f, u32 m)
 {
@@ -395,8 +166,8 @@ static bool maximum_of(solver *s, i64 j, poly *u)
 static bool is_above(const form *f, ir_term w, ir_term leaf)
 {
     const ir_node *n = ir_get(f->w, w);
-    return w.i == leaf.i || (n->op == IR_max && (is_above(f, n->args[0], leaf) ||
-                                                 is_above(f, n->args[1], leaf)));
+    return w.i == leaf.i ||
+           (n->op == IR_max && (is_above(f, n->args[0], leaf) || is_above(f, n->args[1], leaf)));
 }
 
 typedef struct bound {
@@ -458,8 +229,8 @@ static bool bound_exponent(solver *s, i64 k, u32 own, poly u, ir_atoms axis, bou
         if (fallback < 0) {
             ir_term leaf = slot_leaf(s, use.slot);
             fallback = s->leaves.n;
-            vec_push(s->a, &s->leaves, (s_leaf){.leaf = leaf, .reduction = -1, .slot = use.slot,
-                                                .stored = -1});
+            vec_push(s->a, &s->leaves,
+                     (s_leaf){.leaf = leaf, .reduction = -1, .slot = use.slot, .stored = -1});
         }
         fallback_c = (rat){-1, 1};
         fallback_kappa = 0;
@@ -469,15 +240,8 @@ static bool bound_exponent(solver *s, i64 k, u32 own, poly u, ir_atoms axis, bou
     return true;
 }
 
-/* ---- polynomials in the results ----------------------------------------------------------------- */
-
-typedef struct shape {
-    poly base; /* waits */
-    i64 dims;
-    poly tau[4];
-    u8 (*degree)[4]; /* of each term */
-    rat *scale;      /* sigma_i = scale_i * base * tau^degree_i */
-} shape;
+/* ---- polynomials in the results -----------------------------------------------------------------
+ */
 
 static bool is_polynomial(const form *f, poly tau)
 {
@@ -613,356 +377,8 @@ static poly taylor(form *f, const sigmas *terms, const shape *sh, const u8 *j, u
     return sum;
 }
 
-/* ---- contributions in the author's form --------------------------------------------------------- */
-
-typedef struct author {
-    solver *s;
-    u32 own_roll; /* of the block, as the program has it */
-} author;
-
-/* The exponents of `b` that every term of t has. */
-static u32 shared_with(form *f, ir_term t, u32 b)
-{
-    if (!dtype_is_float((dtype)ir_get(f->w, t)->dtype))
-        return 0;
-    u32 common = poly_common(f, poly_flat(f, form_of(f, t)));
-    mono x = f->monos.at[b];
-    power *at = NEW_N(f->a, power, x.n);
-    i64 n = 0;
-    for (i64 i = 0; i < x.n; i++) {
-        rat q = mono_exponent(f, common, x.at[i].factor);
-        if (q.n == 0 || (q.n > 0) != (x.at[i].q.n > 0))
-            continue;
-        bool is_more = fabs(rat_value(q)) > fabs(rat_value(x.at[i].q));
-        at[n++] = (power){x.at[i].factor, is_more ? x.at[i].q : q};
-    }
-    return mono_of(f, at, n);
-}
-
-static u32 without(form *f, u32 b, u32 part)
-{
-    return mono_mul(f, b, inverse(f, part));
-}
-
-/* A term equal to t / b with the shape of t, or none. */
-static ir_term strip(form *f, ir_term t, u32 b)
-{
-    if (b == 0)
-        return t;
-    ir_node n = *ir_get(f->w, t);
-    if (form_dep(f, t) == DEP_S) {
-        poly p = poly_flat(f, form_of(f, t));
-        if (p.n != 1)
-            return (ir_term){0};
-        return print_mono(f, p.at[0].c, without(f, p.at[0].mono, b));
-    }
-    ir_term args[3];
-    u32 part[2];
-    switch (n.op) {
-    case IR_mul: case IR_matmul: case IR_div: {
-        part[0] = shared_with(f, n.args[0], b);
-        u32 rest = without(f, b, part[0]);
-        part[1] = n.op == IR_div ? inverse(f, shared_with(f, n.args[1], inverse(f, rest)))
-                                 : shared_with(f, n.args[1], rest);
-        if (without(f, rest, part[1]) != 0)
-            return (ir_term){0};
-        args[0] = strip(f, n.args[0], part[0]);
-        args[1] = strip(f, n.args[1], n.op == IR_div ? inverse(f, part[1]) : part[1]);
-        return args[0].i && args[1].i ? tm_again(f, t, args) : (ir_term){0};
-    }
-    case IR_square: case IR_sqrt: case IR_rsqrt: case IR_recip: {
-        rat q = n.op == IR_square ? (rat){1, 2} : n.op == IR_sqrt ? (rat){2, 1}
-                : n.op == IR_rsqrt ? (rat){-2, 1} : (rat){-1, 1};
-        args[0] = strip(f, n.args[0], mono_pow(f, b, q));
-        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
-    }
-    case IR_pow: {
-        f64 q;
-        if (!tm_is_const(f, n.args[1], &q) || q != floor(q) || q == 0 || fabs(q) > 16)
-            return (ir_term){0};
-        args[0] = strip(f, n.args[0], mono_pow(f, b, rat_of(1, (i64)q)));
-        args[1] = n.args[1];
-        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
-    }
-    case IR_add: case IR_sub:
-        args[0] = strip(f, n.args[0], b);
-        args[1] = strip(f, n.args[1], b);
-        return args[0].i && args[1].i ? tm_again(f, t, args) : (ir_term){0};
-    case IR_where:
-        args[0] = n.args[0];
-        args[1] = strip(f, n.args[1], b);
-        args[2] = strip(f, n.args[2], b);
-        return args[1].i && args[2].i ? tm_again(f, t, args) : (ir_term){0};
-    case IR_neg: case IR_cast: case IR_expand: case IR_reduce:
-        if (n.op == IR_reduce && n.attr.reducer != IR_SUM)
-            return (ir_term){0};
-        args[0] = strip(f, n.args[0], b);
-        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
-    case IR_const:
-        return n.attr.f == 0 ? t : (ir_term){0};
-    default:
-        return (ir_term){0};
-    }
-}
-
-static bool has_exponentials(author *x, ir_term t)
-{
-    if (!dtype_is_float((dtype)ir_get(x->s->f->w, t)->dtype))
-        return false;
-    poly p = poly_flat(x->s->f, form_of(x->s->f, t));
-    for (i64 i = 0; i < p.n; i++)
-        if (rolling_part(x->s, p.at[i].mono))
-            return true;
-    return false;
-}
-
-/* The terms of t that belong to the block; none when t's shape does not separate them. */
-static ir_term project(author *x, ir_term t)
-{
-    form *f = x->s->f;
-    poly p = poly_flat(f, form_of(f, t));
-    i64 mine = 0;
-    for (i64 i = 0; i < p.n; i++)
-        mine += rolling_part(x->s, p.at[i].mono) == x->own_roll;
-    if (mine == p.n)
-        return t;
-    if (mine == 0)
-        return tm_real(f, 0);
-    ir_node n = *ir_get(f->w, t);
-    ir_term args[2] = {{0}, {0}};
-    for (i64 i = 0; i < n.arg_count && i < 2; i++)
-        args[i] = n.args[i];
-    switch (n.op) {
-    case IR_add: case IR_sub:
-        args[0] = project(x, n.args[0]);
-        args[1] = project(x, n.args[1]);
-        break;
-    case IR_mul: case IR_matmul: case IR_div: {
-        bool first = has_exponentials(x, n.args[0]), second = has_exponentials(x, n.args[1]);
-        if (first == second || (second && n.op == IR_div))
-            return (ir_term){0};
-        i64 i = first ? 0 : 1;
-        args[i] = project(x, n.args[i]);
-        break;
-    }
-    case IR_neg: case IR_cast: case IR_expand: case IR_reduce:
-        if (n.op == IR_reduce && n.attr.reducer != IR_SUM)
-            return (ir_term){0};
-        args[0] = project(x, n.args[0]);
-        break;
-    default:
-        return (ir_term){0};
-    }
-    if (!args[0].i || (n.arg_count > 1 && !args[1].i))
-        return (ir_term){0};
-    return tm_again(f, t, args);
-}
-
-/* d t / d v, exponentials taken as constants; none outside the operators that it knows. */
-static ir_term derive(form *f, ir_term t, ir_term v)
-{
-    if (t.i == v.i)
-        return tm_real(f, 1);
-    if (!mentions(f, t, v) || ir_get(f->w, t)->op == IR_exp)
-        return tm_real(f, 0);
-    ir_node n = *ir_get(f->w, t);
-    ir_term a = n.args[0], b = n.arg_count > 1 ? n.args[1] : (ir_term){0};
-    if (n.op == IR_log || n.op == IR_max || n.op == IR_min || n.op == IR_abs)
-        return (ir_term){0};
-    ir_term da = n.op == IR_where ? tm_real(f, 0) : derive(f, a, v);
-    ir_term db = n.arg_count > 1 ? derive(f, b, v) : (ir_term){0};
-    if (!da.i || (n.arg_count > 1 && !db.i))
-        return (ir_term){0};
-    f64 q;
-    switch (n.op) {
-    case IR_add: case IR_sub:
-        return tm_2(f, (ir_op)n.op, da, db);
-    case IR_neg: case IR_cast: case IR_expand:
-        return tm_again(f, t, &da);
-    case IR_reduce:
-        return n.attr.reducer == IR_SUM ? tm_again(f, t, &da) : (ir_term){0};
-    case IR_mul:
-        return tm_2(f, IR_add, tm_2(f, IR_mul, da, b), tm_2(f, IR_mul, a, db));
-    case IR_matmul: {
-        ir_term left = tm_again(f, t, (ir_term[]){da, b});
-        ir_term right = tm_again(f, t, (ir_term[]){a, db});
-        return left.i && right.i ? tm_2(f, IR_add, left, right) : (ir_term){0};
-    }
-    case IR_div:
-        return mentions(f, b, v) ? (ir_term){0} : tm_2(f, IR_div, da, b);
-    case IR_square:
-        return tm_2(f, IR_mul, tm_2(f, IR_mul, tm_real(f, 2), a), da);
-    case IR_pow: {
-        if (!tm_is_const(f, b, &q))
-            return (ir_term){0};
-        ir_term p = q == 2 ? a : q == 3 ? tm_1(f, IR_square, a)
-                                        : ir_2(f->w, IR_pow, a, tm_real(f, q - 1));
-        return tm_2(f, IR_mul, tm_2(f, IR_mul, tm_real(f, q), p), da);
-    }
-    case IR_where: {
-        ir_term d2 = derive(f, n.args[2], v);
-        return d2.i ? tm_where(f, n.args[0], db, d2) : d2;
-    }
-    default:
-        return (ir_term){0};
-    }
-}
-
-static ir_term swap_leaf(void *user, ir_term leaf, bool under)
-{
-    (void)under;
-    const ir_term *pair = user;
-    return leaf.i == pair[0].i ? pair[1] : leaf;
-}
-
-/* The author's shift replaced by another leaf, when both are bare. */
-static ir_term reshift(form *f, ir_term t, u32 own, u32 roll)
-{
-    mono a = f->monos.at[own], b = f->monos.at[roll];
-    if (a.n != 1 || b.n != 1 || f->factors.at[a.at[0].factor].kind != FACTOR_EXP ||
-        f->factors.at[b.at[0].factor].kind != FACTOR_EXP)
-        return (ir_term){0};
-    mono x = f->monos.at[f->factors.at[a.at[0].factor].mono];
-    mono y = f->monos.at[f->factors.at[b.at[0].factor].mono];
-    if (x.n != 1 || y.n != 1)
-        return (ir_term){0};
-    ir_term pair[2] = {f->factors.at[x.at[0].factor].term, f->factors.at[y.at[0].factor].term};
-    substitution sub = {.f = f, .leaf = swap_leaf, .user = pair};
-    return substitute(&sub, t, false);
-}
-
-/* ---- contributions from the normal form --------------------------------------------------------- */
-
-/* All terms under one row sum, one exponential in front. */
-static ir_term print_contribution(form *f, poly target, u32 roll, poly u)
-{
-    ir_atoms axis = {0};
-    poly inner = poly_zero(), shift = u;
-    mono r = f->monos.at[roll];
-    u32 roll_exp = exponential_part(f, roll);
-    for (i64 i = 0; i < r.n; i++)
-        if (f->factors.at[r.at[i].factor].kind == FACTOR_EXP)
-            shift = poly_add(f, shift, poly_mono(f, f->factors.at[r.at[i].factor].mono, r.at[i].q));
-    for (i64 i = 0; i < target.n; i++) {
-        i64 position;
-        const factor *row = row_of(f, target.at[i].mono, &position);
-        if (row)
-            axis = ir_atoms_union(f->w, axis, row->axis);
-    }
-    if (axis.n == 0)
-        return print_poly(f, target);
-    u32 take_u = 0;
-    for (i64 i = 0; i < u.n; i++)
-        take_u = mono_mul(f, take_u, mono_of(f, &(power){factor_exp(f, u.at[i].mono), u.at[i].c}, 1));
-    for (i64 i = 0; i < target.n; i++) {
-        i64 position;
-        u32 m = target.at[i].mono;
-        const factor *row = row_of(f, m, &position);
-        if (row) {
-            power p = f->monos.at[m].at[position];
-            m = without(f, m, mono_of(f, &p, 1));
-            m = mono_mul(f, m, row->sum.at[0].mono);
-            inner = poly_add(f, inner, poly_scale(f, poly_mono(f, m, target.at[i].c),
-                                                  row->sum.at[0].c, 0));
-        } else {
-            /* a count of positions: 1 at each */
-            u32 one = mono_of(f, &(power){f->lanes_factor, ONE}, 1);
-            if (!rat_is(mono_exponent(f, m, f->lanes_factor), 1))
-                return (ir_term){0};
-            inner = poly_add(f, inner, poly_mono(f, without(f, m, one), target.at[i].c));
-        }
-    }
-    inner = poly_scale(f, inner, ONE, inverse(f, mono_mul(f, roll_exp, take_u)));
-    ir_term x = print_poly(f, inner);
-    if (shift.n)
-        x = tm_2(f, IR_mul, tm_1(f, IR_exp, print_poly(f, shift)), x);
-    return tm_reduce(f, IR_SUM, x, axis);
-}
-
-/* ---- one block ---------------------------------------------------------------------------------- */
-
-typedef struct draft {
-    i64 k;
-    sigmas terms; /* sigma without the rolling part that the program has */
-    u32 own_roll, roll;
-    i64 proof;
-    poly u;
-    bool is_only;
-} draft;
-
-/* The body without what waits, its own shift in front or the block's. */
-static ir_term author_block(solver *s, const draft *d, const shape *sh)
-{
-    form *f = s->f;
-    author x = {s, d->own_roll};
-    ir_term t = d->is_only ? s->cut_body[d->k] : project(&x, s->cut_body[d->k]);
-    if (!t.i || sh->base.n != 1)
-        return (ir_term){0};
-    u32 base = sh->base.at[0].mono;
-    if (!exponential_part(f, d->roll))
-        return strip(f, t, base);
-    /* base holds own_roll / roll already */
-    t = strip(f, t, mono_mul(f, base, mono_mul(f, d->roll, inverse(f, d->own_roll))));
-    return t.i && d->own_roll != d->roll ? reshift(f, t, d->own_roll, d->roll) : t;
-}
-
-static ir_term try_author(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
-{
-    form *f = s->f;
-    ir_term t = author_block(s, d, sh);
-    if (!t.i)
-        return t;
-    i64 factorial = 1;
-    for (i64 c = 0; c < sh->dims; c++) {
-        if (j[c] == 0)
-            continue;
-        pterm first = sh->tau[c].at[0];
-        mono m = f->monos.at[first.mono];
-        if (m.n != 1 || !rat_is(m.at[0].q, 1))
-            return (ir_term){0};
-        ir_term v = f->factors.at[m.at[0].factor].term;
-        for (i64 n = 1; n <= j[c]; n++) {
-            t = derive(f, t, v);
-            if (!t.i)
-                return t;
-            t = tm_2(f, IR_mul, tm_real(f, 1 / rat_value(first.c)), t);
-            factorial *= n;
-        }
-    }
-    t = tm_2(f, IR_mul, tm_real(f, 1 / (f64)factorial), t);
-    return poly_eq(poly_flat(f, form_of(f, t)), target) ? t : (ir_term){0};
-}
-
-/* Does t exponentiate a result? */
-static bool has_result_exp(form *f, ir_term t)
-{
-    const ir_node *n = ir_get(f->w, t);
-    if (!(form_dep(f, t) & DEP_S))
-        return false;
-    if (n->op == IR_exp || n->op == IR_exp2)
-        return true;
-    for (i64 i = 0; i < n->arg_count; i++)
-        if (has_result_exp(f, ir_get(f->w, t)->args[i]))
-            return true;
-    return false;
-}
-
-static ir_term contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
-{
-    u32 count = mono_of(s->f, &(power){s->f->lanes_factor, ONE}, 1);
-    if (target.n == 1 && target.at[0].mono == count) {
-        ir_term lanes = print_poly(s->f, target);
-        return poly_eq(form_of(s->f, lanes), target) ? lanes : (ir_term){0};
-    }
-    ir_term t = try_author(s, d, sh, j, target);
-    if (t.i)
-        return t;
-    t = print_contribution(s->f, target, d->roll, d->u);
-    if (t.i && poly_eq(poly_flat(s->f, form_of(s->f, t)), target))
-        return t;
-    t = print_poly(s->f, target);
-    return poly_eq(poly_flat(s->f, form_of(s->f, t)), target) ? t : (ir_term){0};
-}
+/* ---- one block ----------------------------------------------------------------------------------
+ */
 
 static bool is_needed(const sigmas *terms, const shape *sh, const u8 *j)
 {
@@ -979,7 +395,10 @@ static bool is_needed(const sigmas *terms, const shape *sh, const u8 *j)
 static bool add_block(solver *s, const draft *d, const shape *sh)
 {
     form *f = s->f;
-    term_block b = {.reduction = d->k, .roll = d->roll, .proof = d->proof, .wait = sh->base,
+    term_block b = {.reduction = d->k,
+                    .roll = d->roll,
+                    .proof = d->proof,
+                    .wait = sh->base,
                     .coordinate_count = sh->dims};
     for (i64 c = 0; c < sh->dims; c++)
         b.coordinates[c].tau = sh->tau[c];
@@ -1135,7 +554,8 @@ static bool solve_block(solver *s, draft *d)
     return add_polynomial(s, d);
 }
 
-/* ---- the sum ------------------------------------------------------------------------------------ */
+/* ---- the sum ------------------------------------------------------------------------------------
+ */
 
 static ir_term print_readout(solver *s, i64 first_block)
 {

@@ -129,8 +129,8 @@ static inline void fold_call(arena *a, const rl_system *s, const fold_data *data
 }
 
 /* Final values into out[k], k < s->n. */
-static inline void fold_run(arena *a, const rl_system *s, const fold_data *data,
-                            const rl_repair *r, rng *g, bool merges, bool rounds, tensor *out)
+static inline void fold_run(arena *a, const rl_system *s, const fold_data *data, const rl_repair *r,
+                            rng *g, bool merges, bool rounds, tensor *out)
 {
     i64 total = ir_extent(s->p, s->axis.at[0]);
     i64 *order = NEW_N(a, i64, total);

@@ -9,10 +9,20 @@
 #include "rules/fold.h"
 
 typedef enum regime {
-    NORMAL, LARGE, CONSTANT, ZEROS, RAMP, FAR_MEAN, SPARSE, MASKED_ROWS, HUGE_VALUES, SMALL, REGIMES
+    NORMAL,
+    LARGE,
+    CONSTANT,
+    ZEROS,
+    RAMP,
+    FAR_MEAN,
+    SPARSE,
+    MASKED_ROWS,
+    HUGE_VALUES,
+    SMALL,
+    REGIMES
 } regime;
-static const char *const regime_names[] = {"normal", "large", "constant", "zeros", "ramp",
-                                           "far-mean", "sparse", "masked-rows", "huge", "small"};
+static const char *const regime_names[] = {"normal",   "large",  "constant",    "zeros", "ramp",
+                                           "far-mean", "sparse", "masked-rows", "huge",  "small"};
 
 typedef struct golden {
     const char *name;
@@ -78,9 +88,11 @@ static golden read_golden(arena *a, const sx *form, bool is_f32)
         ir_dim *dims = NEW_N(a, ir_dim, d.n);
         for (i64 i = 0; i < d.n; i++)
             dims[i] = (ir_dim){ir_extent(c.p, d.at[i]), {&d.at[i], 1}};
-        ir_add_output(c.p, (ir_port){.name = intern_cstr(c.p->names, arena_printf(a, "direct.%lld",
-                                                                                  (long long)k)),
-                                     .rank = d.n, .dims = dims, .term = t});
+        ir_add_output(c.p, (ir_port){.name = intern_cstr(
+                                         c.p->names, arena_printf(a, "direct.%lld", (long long)k)),
+                                     .rank = d.n,
+                                     .dims = dims,
+                                     .term = t});
     }
     return c;
 }
@@ -106,15 +118,32 @@ static f64 *make_values(arena *a, const golden *c, i64 port, regime r, rng *g)
         f64 base = row % 2 ? 2000 : -2000;
         bool masked = r == MASKED_ROWS && (row == 0 || (row == 1 && k < t / 2));
         switch (r) {
-        case LARGE: at[i] = base + 300 * normal(g); break;
-        case CONSTANT: at[i] = 1.25; break;
-        case ZEROS: at[i] = 0; break;
-        case RAMP: at[i] = (f64)(k - t / 2) * 20; break;
-        case FAR_MEAN: at[i] = (f64)(row + 1) * 1e4 + normal(g); break;
-        case SPARSE: at[i] = rng_below(g, 10) < 6 ? -(f64)INFINITY : at[i]; break;
-        case MASKED_ROWS: at[i] = masked ? -(f64)INFINITY : at[i]; break;
-        case HUGE_VALUES: at[i] *= 1e200; break;
-        default: break;
+        case LARGE:
+            at[i] = base + 300 * normal(g);
+            break;
+        case CONSTANT:
+            at[i] = 1.25;
+            break;
+        case ZEROS:
+            at[i] = 0;
+            break;
+        case RAMP:
+            at[i] = (f64)(k - t / 2) * 20;
+            break;
+        case FAR_MEAN:
+            at[i] = (f64)(row + 1) * 1e4 + normal(g);
+            break;
+        case SPARSE:
+            at[i] = rng_below(g, 10) < 6 ? -(f64)INFINITY : at[i];
+            break;
+        case MASKED_ROWS:
+            at[i] = masked ? -(f64)INFINITY : at[i];
+            break;
+        case HUGE_VALUES:
+            at[i] *= 1e200;
+            break;
+        default:
+            break;
         }
     }
     (void)rows;
@@ -215,8 +244,8 @@ static int check_values(arena *parent, golden *c, const rl_repair *r)
             fold_run(a, &c->system, &data, r, &random, seed > 3, false, got);
             for (i64 k = 0; k < c->system.n; k++) {
                 bool bad = false;
-                bool no_value = g == MASKED_ROWS || g == SPARSE ||
-                                (g == ZEROS && r->how[k].form == RL_ROLLING);
+                bool no_value =
+                    g == MASKED_ROWS || g == SPARSE || (g == ZEROS && r->how[k].form == RL_ROLLING);
                 f64 e = compare(want, near, k, &got[k], no_value, &bad);
                 worst = fmax(worst, e);
                 if (bad || e > c->tolerance) {
@@ -320,7 +349,7 @@ static void run_table(const char *path, i64 count, bool folds)
     volatile int failures = 0;
     for (volatile i64 i = 0; i < cases->n; i++) {
         trap t;
-        TRY(ctx, t) {
+        TRY (ctx, t) {
             arena *b = arena_child(a);
             failures += run_case(b, cases->at[i], only, folds) != 0;
         }

@@ -47,12 +47,13 @@ static void inputs_as_results(void **state)
 {
     (void)state;
     fixture f = open_fixture();
-    ir_program *p = read(f, "(program p (dims (M 3) (T 8) (E 2)) (input x f16 (M T)) (input v f16 (T E))"
-                            "(input m f32 (M)) (input l f32 (M))"
-                            "(let z (cast f32 x))"
-                            "(output a (reduce max z :axis {T}))"
-                            "(output b (reduce + (exp (sub z m)) :axis {T}))"
-                            "(output c (matmul (div (exp (sub z m)) l) (cast f32 v) :axis {T})))");
+    ir_program *p =
+        read(f, "(program p (dims (M 3) (T 8) (E 2)) (input x f16 (M T)) (input v f16 (T E))"
+                "(input m f32 (M)) (input l f32 (M))"
+                "(let z (cast f32 x))"
+                "(output a (reduce max z :axis {T}))"
+                "(output b (reduce + (exp (sub z m)) :axis {T}))"
+                "(output c (matmul (div (exp (sub z m)) l) (cast f32 v) :axis {T})))");
     rl_reduction at[3] = {{IR_MAX, p->outputs.at[0].term, p->inputs.at[2].term},
                           {IR_SUM, p->outputs.at[1].term, p->inputs.at[3].term},
                           {IR_SUM, p->outputs.at[2].term, p->outputs.at[2].term}};
@@ -87,7 +88,7 @@ static void refused_systems(void **state)
     bad[3].n = 1;
     for (volatile int i = 0; i < 4; i++) {
         trap t;
-        TRY(f.ctx, t) {
+        TRY (f.ctx, t) {
             rl_solve_repair(f.a, &bad[i], RL_WANT_ROLLING);
         }
         assert_int_equal(t.status, EQF_E_ARGUMENT);
@@ -166,10 +167,11 @@ static void taken_names(void **state)
 {
     (void)state;
     fixture f = open_fixture();
-    ir_program *p = read(f, "(program p (dims (M 3) (T 8)) (input a.0 f32 (M T)) (input s.0 f32 (T))"
-                            "(input lanes.0 f32 (M)) (input b.1 f32 (M T))"
-                            "(let m (reduce max a.0 :axis {T}))"
-                            "(output o (reduce + (mul (exp (sub a.0 m)) (mul s.0 (mul lanes.0 b.1))) :axis {T})))");
+    ir_program *p = read(
+        f, "(program p (dims (M 3) (T 8)) (input a.0 f32 (M T)) (input s.0 f32 (T))"
+           "(input lanes.0 f32 (M)) (input b.1 f32 (M T))"
+           "(let m (reduce max a.0 :axis {T}))"
+           "(output o (reduce + (mul (exp (sub a.0 m)) (mul s.0 (mul lanes.0 b.1))) :axis {T})))");
     rl_system s = system_of(f, p);
     rl_repair r = rl_solve_repair(f.a, &s, RL_WANT_ROLLING);
     assert_true(r.found);

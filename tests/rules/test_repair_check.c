@@ -16,29 +16,43 @@ typedef struct subject {
 } subject;
 
 static const subject subjects[] = {
-    {"softmax", "(program p (dims (M 3) (T 37) (E 2)) (input x f64 (M T)) (input v f64 (T E))"
-                "(let m (reduce max x :axis {T})) (let e (exp (sub x m)))"
-                "(let l (reduce + e :axis {T})) (output o (matmul (div e l) v :axis {T})))", false},
-    {"variance", "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
-                 "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
-                 "(output o (reduce + (square (sub x mu)) :axis {T})))", true},
-    {"entropy", "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
-                "(let m (reduce max x :axis {T})) (let e (exp (sub x m)))"
-                "(let l (reduce + e :axis {T})) (let p (div e l))"
-                "(output o (reduce + (mul p (log p)) :axis {T})))", false},
-    {"covariance", "(program p (dims (M 3) (T 37)) (input x f64 (M T)) (input y f64 (M T))"
-                   "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
-                   "(let nu (div (reduce + y :axis {T}) (const f64 37)))"
-                   "(output o (reduce + (mul (sub x mu) (sub y nu)) :axis {T})))", true},
-    {"nll", "(program p (dims (M 3) (T 37)) (input x f64 (M T)) (input y f64 (M T))"
-            "(let m (reduce max x :axis {T})) (let l (reduce + (exp (sub x m)) :axis {T}))"
-            "(output o (reduce + (mul y (sub (sub x m) (log l))) :axis {T})))", false},
-    {"max-abs", "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
-                "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
-                "(output o (reduce max (abs (sub x mu)) :axis {T})))", false},
-    {"shifted", "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
-                "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
-                "(output o (reduce + (exp (sub x mu)) :axis {T})))", true},
+    {"softmax",
+     "(program p (dims (M 3) (T 37) (E 2)) (input x f64 (M T)) (input v f64 (T E))"
+     "(let m (reduce max x :axis {T})) (let e (exp (sub x m)))"
+     "(let l (reduce + e :axis {T})) (output o (matmul (div e l) v :axis {T})))",
+     false},
+    {"variance",
+     "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
+     "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
+     "(output o (reduce + (square (sub x mu)) :axis {T})))",
+     true},
+    {"entropy",
+     "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
+     "(let m (reduce max x :axis {T})) (let e (exp (sub x m)))"
+     "(let l (reduce + e :axis {T})) (let p (div e l))"
+     "(output o (reduce + (mul p (log p)) :axis {T})))",
+     false},
+    {"covariance",
+     "(program p (dims (M 3) (T 37)) (input x f64 (M T)) (input y f64 (M T))"
+     "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
+     "(let nu (div (reduce + y :axis {T}) (const f64 37)))"
+     "(output o (reduce + (mul (sub x mu) (sub y nu)) :axis {T})))",
+     true},
+    {"nll",
+     "(program p (dims (M 3) (T 37)) (input x f64 (M T)) (input y f64 (M T))"
+     "(let m (reduce max x :axis {T})) (let l (reduce + (exp (sub x m)) :axis {T}))"
+     "(output o (reduce + (mul y (sub (sub x m) (log l))) :axis {T})))",
+     false},
+    {"max-abs",
+     "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
+     "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
+     "(output o (reduce max (abs (sub x mu)) :axis {T})))",
+     false},
+    {"shifted",
+     "(program p (dims (M 3) (T 37)) (input x f64 (M T))"
+     "(let mu (div (reduce + x :axis {T}) (const f64 37)))"
+     "(output o (reduce + (exp (sub x mu)) :axis {T})))",
+     true},
 };
 
 static rl_repair solve(arena *a, const subject *s, rl_system *system)
@@ -125,8 +139,8 @@ static bool change_lambda(arena *a, rl_lambda *l, const char *from, const char *
         c = strstr(c + 1, from);
     if (!c)
         return false;
-    const char *changed = arena_printf(a, "%.*s%s%s", (int)(c - str_text(&text)), str_text(&text), to,
-                                       c + strlen(from));
+    const char *changed = arena_printf(a, "%.*s%s%s", (int)(c - str_text(&text)), str_text(&text),
+                                       to, c + strlen(from));
     l->p = ir_read(a, "changed", changed, (i64)strlen(changed));
     return true;
 }
@@ -134,8 +148,11 @@ static bool change_lambda(arena *a, rl_lambda *l, const char *from, const char *
 static void lambdas(void **state)
 {
     (void)state;
-    static const char *const swaps[][2] = {{"(sub ", "(add "}, {"(mul ", "(add "}, {"(add ", "(sub "},
-                                           {"(max ", "(min "}, {"(reduce max", "(reduce min"}};
+    static const char *const swaps[][2] = {{"(sub ", "(add "},
+                                           {"(mul ", "(add "},
+                                           {"(add ", "(sub "},
+                                           {"(max ", "(min "},
+                                           {"(reduce max", "(reduce min"}};
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     i64 changed = 0;
     for (i64 i = 0; i < COUNT_OF(subjects); i++)
@@ -150,7 +167,9 @@ static void lambdas(void **state)
                     if (found && !rl_check_repair(a, &system, &r, 1))
                         fail_msg("%s: accepted with %s for %s number %d in %s", subjects[i].name,
                                  swaps[w][1], swaps[w][0], (int)k,
-                                 which == 0 ? "update" : which == 1 ? "merge" : "final");
+                                 which == 0   ? "update"
+                                 : which == 1 ? "merge"
+                                              : "final");
                     arena_free(a);
                     if (!found)
                         break;

@@ -20,14 +20,30 @@ static const char *const producers =
     "(let big (reduce max (abs y) :axis {T}))";
 
 /* Factors of a product: tile values, then those that use results. */
-static const char *const tile_factors[] = {
-    "x", "y", "(tanh y)", "(mul w k)", "(abs x)", "(add y (const f64 2))", "(cast f64 (iota T))",
-    "(where (le (iota T) (const i64 11)) y w)", "(exp (mul (const f64 0.25) w))"};
+static const char *const tile_factors[] = {"x",
+                                           "y",
+                                           "(tanh y)",
+                                           "(mul w k)",
+                                           "(abs x)",
+                                           "(add y (const f64 2))",
+                                           "(cast f64 (iota T))",
+                                           "(where (le (iota T) (const i64 11)) y w)",
+                                           "(exp (mul (const f64 0.25) w))"};
 static const char *const result_factors[] = {
-    "(exp (sub x m))", "(sub x mu)", "(recip l)", "(rsqrt (add (div q (const f64 23)) (const f64 1)))",
-    "(sub y d)", "(sub (sub x m) (log l))", "(div y big)", "(exp (mul (const f64 2) (sub x m)))",
-    "(where (le (iota T) (const i64 9)) (exp (sub x m)) (const f64 0))", "(square (sub x mu))", "d",
-    "(exp (sub x (max m k)))", "(sub (max (sub x m) (sub y m)) w)", "(div (exp (sub x m)) l)"};
+    "(exp (sub x m))",
+    "(sub x mu)",
+    "(recip l)",
+    "(rsqrt (add (div q (const f64 23)) (const f64 1)))",
+    "(sub y d)",
+    "(sub (sub x m) (log l))",
+    "(div y big)",
+    "(exp (mul (const f64 2) (sub x m)))",
+    "(where (le (iota T) (const i64 9)) (exp (sub x m)) (const f64 0))",
+    "(square (sub x mu))",
+    "d",
+    "(exp (sub x (max m k)))",
+    "(sub (max (sub x m) (sub y m)) w)",
+    "(div (exp (sub x m)) l)"};
 
 static void add_product(str *s, rng *g)
 {
@@ -106,16 +122,20 @@ static void random_consumers(void **state)
             rl_repair r = rl_solve_repair(a, &system, (rl_want)want);
             if (!r.found) {
                 if (!strstr(r.reason, "more than 16 accumulators"))
-                    print_error("seed %d: %s: %s\n", (int)seed, r.reason, strstr(text, "(output")), failures++;
+                    print_error("seed %d: %s: %s\n", (int)seed, r.reason, strstr(text, "(output")),
+                        failures++;
                 limited++;
                 continue;
             }
             found[want]++;
             const char *refused = rl_check_repair(a, &system, &r, seed);
             if (refused)
-                print_error("seed %d: the checker says %s: %s\n", (int)seed, refused, strstr(text, "(output")), failures++;
+                print_error("seed %d: the checker says %s: %s\n", (int)seed, refused,
+                            strstr(text, "(output")),
+                    failures++;
             if (!same_values(a, &system, &r, &g))
-                print_error("seed %d: other values: %s\n", (int)seed, strstr(text, "(output")), failures++;
+                print_error("seed %d: other values: %s\n", (int)seed, strstr(text, "(output")),
+                    failures++;
         }
         arena_free(a);
     }
