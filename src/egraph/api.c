@@ -417,17 +417,10 @@ eqf_class eqf_next_class(const eqf_egraph *g, eqf_class c)
 
 eqf_node eqf_next_node(const eqf_egraph *g, eqf_class c, eqf_node n)
 {
-    u32 last = eg_body_of(g, eg_find(g, c.i))->members, i = n.i;
-    if (!last || i == last)
-        return (eqf_node){0};
-    if (!i)
-        i = last;
-    do {
+    u32 i = n.i ? eg_rec(g, n.i)[N_NEXT] : eg_body_of(g, eg_find(g, c.i))->members;
+    while (i && (eg_rec(g, i)[N_STAMP] & S_DEAD))
         i = eg_rec(g, i)[N_NEXT];
-        if (!(eg_rec(g, i)[N_STAMP] & S_DEAD))
-            return (eqf_node){i};
-    } while (i != last);
-    return (eqf_node){0};
+    return (eqf_node){i};
 }
 
 eqf_head eqf_node_head(const eqf_egraph *g, eqf_node n)

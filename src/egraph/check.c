@@ -10,29 +10,23 @@ static eqf_status check_list(eg *g, u32 c)
     u32 count = 0, n = b->members, slot;
     if (!n)
         BROKEN("class %u has no members", c);
-    do {
-        n = eg_rec(g, n)[N_NEXT];
+    for (; n; n = eg_rec(g, n)[N_NEXT]) {
         if (eg_rec(g, n)[N_CLASS] != c)
             BROKEN("e-node %x is listed in class %u but says %u", n, c, eg_rec(g, n)[N_CLASS]);
         if (++count > b->nmembers)
-            BROKEN("the members of class %u do not close", c);
-    } while (n != b->members);
+            BROKEN("the members of class %u do not end", c);
+    }
     if (count != b->nmembers)
         BROKEN("class %u counts %u members, has %u", c, b->nmembers, count);
     count = 0;
-    u32 cell = b->uses;
-    if (cell) {
-        do {
-            n = eg_cell_node(g, cell, &slot);
-            cell = eg_rec(g, n)[N_KIDS + eg_step(n) * slot + 1];
-            n = eg_cell_node(g, cell, &slot);
-            const u32 *rec = eg_rec(g, n);
-            if (!(rec[N_STAMP] & S_DEAD) && rec[N_KIDS + eg_step(n) * slot] != c)
-                BROKEN("e-node %x is a use of class %u, its child is %u", n, c,
-                       rec[N_KIDS + eg_step(n) * slot]);
-            if (++count > b->nuses)
-                BROKEN("the uses of class %u do not close", c);
-        } while (cell != b->uses);
+    for (u32 cell = b->uses; cell; cell = eg_cell_next(g, cell)) {
+        n = eg_cell_node(g, cell, &slot);
+        const u32 *rec = eg_rec(g, n);
+        if (!(rec[N_STAMP] & S_DEAD) && rec[N_KIDS + eg_step(n) * slot] != c)
+            BROKEN("e-node %x is a use of class %u, its child is %u", n, c,
+                   rec[N_KIDS + eg_step(n) * slot]);
+        if (++count > b->nuses)
+            BROKEN("the uses of class %u do not end", c);
     }
     if (count != b->nuses)
         BROKEN("class %u counts %u uses, has %u", c, b->nuses, count);

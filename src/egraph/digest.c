@@ -76,10 +76,9 @@ static void name_classes(naming *k, arena *a)
     }
     qsort(order, (size_t)n, sizeof *order, by_size);
     for (i64 i = 0; i < n && isfinite(order[i].size); i++) {
-        u32 c = order[i].class_id, last = eg_body_of(g, c)->members, m = last;
+        u32 c = order[i].class_id;
         u64 best = UINT64_MAX;
-        do {
-            m = eg_rec(g, m)[N_NEXT];
+        for (u32 m = eg_body_of(g, c)->members; m; m = eg_rec(g, m)[N_NEXT]) {
             const u32 *rec = eg_rec(g, m);
             if (rec[N_STAMP] & S_FLAGS)
                 continue;
@@ -89,7 +88,7 @@ static void name_classes(naming *k, arena *a)
                 size += k->x->tree_cost[eg_kid(rec, m, j)];
             if (size == order[i].size)
                 best = MIN(best, node_hash(k, m, rec));
-        } while (m != last);
+        }
         k->name[c] = best;
     }
 }

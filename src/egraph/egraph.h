@@ -11,8 +11,8 @@
  *
  *     head | class | next member | stamp | arity x { child, next use }
  *
- * Its id carries the segment in the top 3 bits. Members of a class and uses of a class are circular
- * lists through the records; the class keeps the last element. A use is a cell (e-node, slot),
+ * Its id carries the segment in the top 3 bits. Members of a class and uses of a class are lists
+ * through the records, newest first, ended by 0. A use is a cell (e-node, slot),
  * numbered index * arity + slot. stamp = time << 2 | hidden << 1 | dead.
  * parent[c] is the next class towards the root, or BODY | index of the body of a canonical class;
  * bodies of classes merged away are used again, so an old class id costs four bytes.
@@ -127,7 +127,7 @@ static inline void *eg_at(const eg_col *c, u32 i)
 }
 
 typedef struct eg_body {
-    u32 members, uses; /* last of each circular list, 0 empty */
+    u32 members, uses; /* first of each list, 0 empty */
     u32 nmembers, nuses;
     u32 stamp; /* time << 2 | queued */
     u32 self;  /* the class */
@@ -278,7 +278,7 @@ static inline u64 eg_op_bit(u32 op)
 {
     return op == EG_OP_SYMBOL ? 1 : (u64)2 << (op % 63);
 }
-/* The record and slot of a use cell; returns the e-node. */
+/* The e-node and slot of a use cell. */
 static inline u32 eg_cell_node(const eg *g, u32 cell, u32 *slot)
 {
     u32 i = cell & EG_INDEX, seg = cell >> 29;
@@ -293,6 +293,11 @@ static inline u32 eg_cell_node(const eg *g, u32 cell, u32 *slot)
         return EG_LONG << 29 | (i - 1 - unit[2]);
     }
     }
+}
+static inline u32 eg_cell_next(const eg *g, u32 cell)
+{
+    u32 slot, n = eg_cell_node(g, cell, &slot);
+    return eg_rec(g, n)[N_KIDS + eg_step(n) * slot + 1];
 }
 static inline u32 eg_cell(u32 node, u32 slot)
 {
@@ -314,6 +319,15 @@ static inline u32 eg_log_first(const eg_log *l, u32 watermark)
  * (may be NULL) are the e-nodes that stand for the children in explanations. */
 u32 eg_add(eg *g, u32 head, u32 arity, const u32 *kids, const u32 *kid_nodes, u32 into,
            bool *is_new);
+/* eg_add in three steps, so that a caller with many e-nodes to add can let the memory of one be
+ * fetched while it works on others: the key, a look at what it meets, the act. At most 4 children,
+ * no normaliser. */
+typedef struct eg_pending {
+    u32 head, arity, hash, kids[4];
+} eg_pending;
+void eg_prepare(eg *g, u32 head, u32 arity, const u32 *kids, eg_pending *out);
+void eg_peek(const eg *g, const eg_pending *p);
+u32 eg_commit(eg *g, eg_pending *p, const u32 *kid_nodes, u32 into, bool *is_new);
 /* Live e-node with exactly this key; kids canonical. 0: none. */
 u32 eg_lookup(const eg *g, u32 head, u32 arity, const u32 *kids);
 /* Reserves what eg_union can need. */

@@ -103,9 +103,7 @@ static void add_choices(search *s, u32 k)
     const eg *g = s->x->g;
     cls *c = &s->at[k];
     VEC(choice) list = {0};
-    u32 last = eg_body_of(g, c->class_id)->members, n = last;
-    do {
-        n = eg_rec(g, n)[N_NEXT];
+    for (u32 n = eg_body_of(g, c->class_id)->members; n; n = eg_rec(g, n)[N_NEXT]) {
         const u32 *rec = eg_rec(g, n);
         if (!feasible(s, n, rec))
             continue;
@@ -132,7 +130,7 @@ static void add_choices(search *s, u32 k)
         }
         list.n = kept;
         vec_push(s->a, &list, fresh);
-    } while (n != last);
+    }
     c->at = list.at;
     c->n = (u32)list.n;
     c->least = (f64)INFINITY;

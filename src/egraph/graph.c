@@ -314,36 +314,6 @@ static inline void set_next(eg *g, u32 cell, u32 value)
     *p = value;
 }
 
-static inline u32 get_next(const eg *g, u32 cell)
-{
-    u32 node, word;
-    return *next_word(g, cell, &node, &word);
-}
-
-/* Appends one cell to a circular list given by its last element. */
-static inline void use_append(eg *g, u32 *tail, u32 cell)
-{
-    if (*tail) {
-        set_next(g, cell, get_next(g, *tail));
-        set_next(g, *tail, cell);
-    } else {
-        set_next(g, cell, cell);
-    }
-    *tail = cell;
-}
-
-static inline void member_append(eg *g, eg_body *b, u32 n, u32 *rec)
-{
-    if (b->members) {
-        u32 *last = eg_rec(g, b->members);
-        set_word(g, n, rec, N_NEXT, last[N_NEXT]);
-        set_word(g, b->members, last, N_NEXT, n);
-    } else {
-        set_word(g, n, rec, N_NEXT, n);
-    }
-    b->members = n;
-    b->nmembers++;
-}
 
 /* The e-node changed: it belongs to the newest epoch of its operator. */
 static inline void restamp(eg *g, u32 n, u32 *rec)
@@ -533,19 +503,10 @@ static u32 new_class(eg *g)
     return c;
 }
 
-static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_nodes, u32 into,
-                         bool *is_new)
+static inline u32 add_hashed(eg *g, u32 op, u32 head, u32 arity, const u32 *kids, u32 hash,
+                             bool commutative, const u32 *kid_nodes, u32 into, bool *is_new)
 {
-    const eg_lang *l = g->lang;
-    u32 op = l->heads.at[head].op;
-    const eg_op *o = &l->ops.at[op];
-    if (UNLIKELY(o->normalise != NULL) && o->normalise(o->normalise_user, g, &head, kids)) {
-        op = l->heads.at[head].op;
-        o = &l->ops.at[op];
-        kid_nodes = NULL;
-    }
-    bool commutative = o->flags & EQF_COMMUTATIVE;
-    u32 hash = eg_hash(head, arity, kids, commutative), where = 0, n;
+    u32 where = 0, n;
     if (LIKELY(g->slot != NULL)) {
         n = probe(g, hash, head, arity, kids, commutative, &where);
         if (n) {
@@ -574,14 +535,14 @@ static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_n
     u32 *rec = eg_rec(g, n), step = seg == EG_LONG ? 4 : 2;
     rec[N_HEAD] = head;
     rec[N_CLASS] = c;
-    rec[N_NEXT] = 0;
     rec[N_STAMP] = g->now << 2;
-    member_append(g, b, n, rec);
+    rec[N_NEXT] = b->members;
+    b->members = n;
+    b->nmembers++;
     b->mask |= eg_op_bit(op);
     for (u32 i = 0; i < arity; i++) {
         u32 *word = rec + N_KIDS + step * i;
         word[0] = kids[i];
-        word[1] = 0;
         if (seg == EG_LONG) {
             word[2] = i;
             word[3] = 0;
@@ -589,7 +550,8 @@ static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_n
         eg_body *kid = eg_body_of(g, kids[i]);
         if (UNLIKELY(g->marks))
             eg_journal_body(g, g->parent[kids[i]] & ~EG_BODY);
-        use_append(g, &kid->uses, eg_cell(n, i));
+        word[1] = kid->uses;
+        kid->uses = eg_cell(n, i);
         kid->nuses++;
     }
     g->slot[where] = (u64)hash << 32 | n;
@@ -614,6 +576,62 @@ static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_n
             enqueue(g, c, 0);
     }
     return n;
+}
+
+static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_nodes, u32 into,
+                         bool *is_new)
+{
+    const eg_lang *l = g->lang;
+    u32 op = l->heads.at[head].op;
+    const eg_op *o = &l->ops.at[op];
+    if (UNLIKELY(o->normalise != NULL) && o->normalise(o->normalise_user, g, &head, kids)) {
+        op = l->heads.at[head].op;
+        o = &l->ops.at[op];
+        kid_nodes = NULL;
+    }
+    bool commutative = o->flags & EQF_COMMUTATIVE;
+    return add_hashed(g, op, head, arity, kids, eg_hash(head, arity, kids, commutative),
+                      commutative, kid_nodes, into, is_new);
+}
+
+void eg_prepare(eg *g, u32 head, u32 arity, const u32 *kids, eg_pending *out)
+{
+    const eg_op *o = &g->lang->ops.at[g->lang->heads.at[head].op];
+    out->head = head;
+    out->arity = arity;
+    for (u32 i = 0; i < arity; i++)
+        out->kids[i] = eg_find_halving(g, kids[i]);
+    out->hash = eg_hash(head, arity, out->kids, o->flags & EQF_COMMUTATIVE);
+    __builtin_prefetch(&g->slot[out->hash & g->slot_mask]);
+}
+
+void eg_peek(const eg *g, const eg_pending *p)
+{
+    u64 s = g->slot[p->hash & g->slot_mask];
+    if ((u32)(s >> 32) == p->hash) {
+        __builtin_prefetch(eg_rec(g, (u32)s));
+        return;
+    }
+    for (u32 i = 0; i < p->arity; i++) { /* probably a new e-node: it joins their use lists */
+        u32 body = g->parent[p->kids[i]];
+        if (body & EG_BODY)
+            __builtin_prefetch(eg_at(&g->body, body & ~EG_BODY), 1);
+    }
+}
+
+u32 eg_commit(eg *g, eg_pending *p, const u32 *kid_nodes, u32 into, bool *is_new)
+{
+    u32 op = g->lang->heads.at[p->head].op;
+    bool commutative = g->lang->ops.at[op].flags & EQF_COMMUTATIVE, stale = false;
+    for (u32 i = 0; i < p->arity; i++)
+        stale |= !(g->parent[p->kids[i]] & EG_BODY);
+    if (UNLIKELY(stale)) { /* a union came between */
+        for (u32 i = 0; i < p->arity; i++)
+            p->kids[i] = eg_find_halving(g, p->kids[i]);
+        p->hash = eg_hash(p->head, p->arity, p->kids, commutative);
+    }
+    return add_hashed(g, op, p->head, p->arity, p->kids, p->hash, commutative, kid_nodes, into,
+                      is_new);
 }
 
 u32 eg_add(eg *g, u32 head, u32 arity, const u32 *kids, const u32 *kid_nodes, u32 into,
@@ -650,24 +668,17 @@ bool eg_union_reserve(eg *g)
 static void touch_class(eg *g, u32 c)
 {
     eg_body *b = eg_body_of(g, c);
-    u32 slot, cell = b->uses;
-    if (cell) {
-        do {
-            cell = get_next(g, cell);
-            u32 n = eg_cell_node(g, cell, &slot);
-            u32 *rec = eg_rec(g, n);
-            if (!(rec[N_STAMP] & S_DEAD))
-                restamp(g, n, rec);
-        } while (cell != b->uses);
+    u32 slot;
+    for (u32 cell = b->uses; cell; cell = eg_cell_next(g, cell)) {
+        u32 n = eg_cell_node(g, cell, &slot);
+        u32 *rec = eg_rec(g, n);
+        if (!(rec[N_STAMP] & S_DEAD))
+            restamp(g, n, rec);
     }
-    u32 n = b->members;
-    if (n) {
-        do {
-            n = eg_rec(g, n)[N_NEXT];
-            u32 *rec = eg_rec(g, n);
-            if (!(rec[N_STAMP] & S_DEAD))
-                restamp(g, n, rec);
-        } while (n != b->members);
+    for (u32 n = b->members; n; n = eg_rec(g, n)[N_NEXT]) {
+        u32 *rec = eg_rec(g, n);
+        if (!(rec[N_STAMP] & S_DEAD))
+            restamp(g, n, rec);
     }
 }
 
@@ -693,19 +704,16 @@ bool eg_union(eg *g, u32 a, u32 b)
         eg_journal_parent(g, l);
     }
     bool new_symbol = (L->mask & 1) && !(W->mask & 1);
-    u32 n = L->members;
-    do {
+    for (u32 n = L->members; n;) { /* L's members come first in the list of W */
         u32 *rec = eg_rec(g, n);
         set_word(g, n, rec, N_CLASS, w);
         if (!(rec[N_STAMP] & S_DEAD))
             restamp(g, n, rec);
-        n = rec[N_NEXT];
-    } while (n != L->members);
-    /* splice: W's members, then L's */
-    u32 *wt = eg_rec(g, W->members), *lt = eg_rec(g, L->members);
-    u32 wf = wt[N_NEXT], lf = lt[N_NEXT];
-    set_word(g, W->members, wt, N_NEXT, lf);
-    set_word(g, L->members, lt, N_NEXT, wf);
+        u32 after = rec[N_NEXT];
+        if (!after)
+            set_word(g, n, rec, N_NEXT, W->members);
+        n = after;
+    }
     W->members = L->members;
     W->nmembers += L->nmembers;
     W->mask |= L->mask;
@@ -804,14 +812,17 @@ static void repair_node(eg *g, u32 n, u32 *rec)
 }
 
 /* Repairs the users of one loser. False when a reservation was refused; what is left is owed. */
-static bool repair_class(eg *g, u32 loser, u32 tail)
+static bool repair_class(eg *g, u32 loser, u32 cell)
 {
-    u32 kept = 0, nkept = 0, cell = get_next(g, tail), winner = eg_find_halving(g, loser);
-    bool ok = true, last;
-    do {
-        u32 slot, n = eg_cell_node(g, cell, &slot), next = get_next(g, cell);
-        u32 *rec = eg_rec(g, n);
-        last = cell == tail;
+    u32 first = 0, last = 0, nkept = 0, winner = eg_find_halving(g, loser);
+    bool ok = true;
+    while (cell) {
+        u32 slot, n = eg_cell_node(g, cell, &slot);
+        u32 *rec = eg_rec(g, n), after = rec[N_KIDS + eg_step(n) * slot + 1];
+        if (after) {
+            u32 next_slot;
+            __builtin_prefetch(eg_rec(g, eg_cell_node(g, after, &next_slot)));
+        }
         if (!(rec[N_STAMP] & S_DEAD)) {
             u32 kid = rec[N_KIDS + eg_step(n) * slot];
             if (kid != eg_find_halving(g, kid)) {
@@ -822,41 +833,32 @@ static bool repair_class(eg *g, u32 loser, u32 tail)
             }
         }
         if (!(rec[N_STAMP] & S_DEAD)) {
-            use_append(g, &kept, cell);
+            if (last)
+                set_next(g, last, cell);
+            else
+                first = cell;
+            last = cell;
             nkept++;
         }
-        cell = next;
-    } while (!last);
-    if (!ok) { /* chain the rest behind what is kept; both are owed */
-        u32 rest = cell;
-        for (;;) {
-            u32 next = get_next(g, rest);
-            bool end = rest == tail;
-            use_append(g, &kept, rest);
-            if (end)
-                break;
-            rest = next;
-        }
+        cell = after;
     }
-    if (!kept)
+    if (last)
+        set_next(g, last, cell); /* 0, or the rest */
+    else
+        first = cell;
+    if (!first)
         return ok;
     u32 c = eg_find_halving(g, loser);
     if (!ok || c != winner) { /* the winner lost in turn: once more for those repaired early */
-        if (g->dirty.cap - g->dirty.n < 2 && !eg_vec_grow(g, &g->dirty, g->dirty.n + 2))
-            return false; /* cannot happen: room for two entries was reserved for each union */
-        g->dirty.at[g->dirty.n++] = loser;
-        g->dirty.at[g->dirty.n++] = kept;
+        g->dirty.at[g->dirty.n++] = loser; /* room for two entries came with each union */
+        g->dirty.at[g->dirty.n++] = first;
         return ok;
     }
     eg_body *b = eg_body_of(g, c);
     if (UNLIKELY(g->marks))
         eg_journal_body(g, g->parent[c] & ~EG_BODY);
-    if (b->uses) {
-        u32 f = get_next(g, b->uses), kf = get_next(g, kept);
-        set_next(g, b->uses, kf);
-        set_next(g, kept, f);
-    }
-    b->uses = kept;
+    set_next(g, last, b->uses);
+    b->uses = first;
     b->nuses += nkept;
     return true;
 }
@@ -873,23 +875,20 @@ static eqf_status settle_class(eg *g, u32 c)
         return EQF_OK;
     if (data) {
         touch_class(g, c);
-        u32 cell = b->uses, slot;
-        if (cell) {
-            u32 end = cell;
-            do {
-                cell = get_next(g, cell);
-                u32 n = eg_cell_node(g, cell, &slot);
-                u32 *rec = eg_rec(g, n);
-                if (rec[N_STAMP] & S_DEAD)
-                    continue;
-                if (!eg_union_reserve(g))
-                    return g->fail;
-                const eg_op *o = &g->lang->ops.at[g->lang->heads.at[rec[N_HEAD]].op];
-                if (o->normalise)
-                    repair_node(g, n, rec);
-                else
-                    remake(g, n, rec[N_CLASS], false);
-            } while (cell != end);
+        u32 slot;
+        for (u32 cell = b->uses, after; cell; cell = after) {
+            u32 n = eg_cell_node(g, cell, &slot);
+            u32 *rec = eg_rec(g, n);
+            after = rec[N_KIDS + eg_step(n) * slot + 1];
+            if (rec[N_STAMP] & S_DEAD)
+                continue;
+            if (!eg_union_reserve(g))
+                return g->fail;
+            const eg_op *o = &g->lang->ops.at[g->lang->heads.at[rec[N_HEAD]].op];
+            if (o->normalise)
+                repair_node(g, n, rec);
+            else
+                remake(g, n, rec[N_CLASS], false);
         }
     }
     for (u32 k = 0; k < g->nanalyses; k++) {
@@ -916,35 +915,31 @@ void eg_sweep(eg *g)
         if (!(g->parent[c] & EG_BODY))
             continue;
         eg_body *b = eg_body_of(g, c);
-        u32 last = b->members, n = eg_rec(g, last)[N_NEXT], kept = 0;
-        bool end;
-        b->nmembers = 0;
-        b->members = 0;
+        u32 n = b->members, cell = b->uses, *link = &b->members, slot;
+        b->nmembers = b->nuses = 0;
         b->mask = 0;
-        do {
-            u32 *rec = eg_rec(g, n), next = rec[N_NEXT];
-            end = n == last;
-            if (!(rec[N_STAMP] & S_DEAD)) {
-                member_append(g, b, n, rec);
-                b->mask |= eg_op_bit(g->lang->heads.at[rec[N_HEAD]].op);
-            }
-            n = next;
-        } while (!end);
-        if (!b->uses)
-            continue;
-        last = b->uses;
-        u32 cell = get_next(g, last), slot;
-        b->nuses = 0;
-        do {
-            u32 next = get_next(g, cell);
-            end = cell == last;
-            if (!(eg_rec(g, eg_cell_node(g, cell, &slot))[N_STAMP] & S_DEAD)) {
-                use_append(g, &kept, cell);
-                b->nuses++;
-            }
-            cell = next;
-        } while (!end);
-        b->uses = kept;
+        for (; n; n = eg_rec(g, n)[N_NEXT]) {
+            u32 *rec = eg_rec(g, n);
+            if (rec[N_STAMP] & S_DEAD)
+                continue;
+            *link = n;
+            link = &rec[N_NEXT];
+            b->nmembers++;
+            b->mask |= eg_op_bit(g->lang->heads.at[rec[N_HEAD]].op);
+        }
+        *link = 0;
+        link = &b->uses;
+        for (u32 after; cell; cell = after) {
+            n = eg_cell_node(g, cell, &slot);
+            u32 *rec = eg_rec(g, n), *next = &rec[N_KIDS + eg_step(n) * slot + 1];
+            after = *next;
+            if (rec[N_STAMP] & S_DEAD)
+                continue;
+            *link = cell;
+            link = next;
+            b->nuses++;
+        }
+        *link = 0;
     }
     g->dead = 0;
     for (u32 op = 0; op < g->nlogs; op++)
@@ -971,8 +966,8 @@ eqf_status eg_rebuild(eg *g)
     eqf_status s = EQF_OK;
     for (;;) {
         if (g->dirty.n) {
-            u32 tail = g->dirty.at[--g->dirty.n], loser = g->dirty.at[--g->dirty.n];
-            if (!repair_class(g, loser, tail))
+            u32 uses = g->dirty.at[--g->dirty.n], loser = g->dirty.at[--g->dirty.n];
+            if (!repair_class(g, loser, uses))
                 return g->fail;
         } else if (g->queue_head < g->queue.n) {
             s = settle_class(g, eg_find(g, g->queue.at[g->queue_head++]));

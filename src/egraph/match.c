@@ -234,35 +234,32 @@ static bool exec_down(machine *m, const step *st, const eg_atom *a, u32 i, bool 
     const eg_body *b = eg_body_of(g, m->regs[a->cvar]);
     if (!(b->mask & eg_op_bit(a->op)))
         return false;
-    u32 n = b->members, last = n;
-    do {
+    for (u32 n = b->members, after; n; n = after) {
         const u32 *rec = eg_rec(g, n);
-        n = rec[N_NEXT];
-        rec = eg_rec(g, n);
+        after = rec[N_NEXT];
+        __builtin_prefetch(eg_rec(g, after));
         if (visit(m, st, a, n, rec, i, any_new))
             return true;
-    } while (n != last);
+    }
     return false;
 }
 
 static bool exec_up(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
     eg *g = m->g;
-    u32 last = eg_body_of(g, m->regs[a->kids[st->up_slot]])->uses, cell = last;
-    if (!cell)
-        return false;
-    do {
-        u32 slot, n = eg_cell_node(g, cell, &slot), words = eg_step(n);
-        cell = eg_rec(g, n)[N_KIDS + words * slot + 1];
-        n = eg_cell_node(g, cell, &slot);
-        if (n >> 29 != MIN(a->arity, EG_LONG))
-            continue;
+    u32 seg = MIN(a->arity, EG_LONG);
+    for (u32 cell = eg_body_of(g, m->regs[a->kids[st->up_slot]])->uses, after; cell;
+         cell = after) {
+        u32 slot, n = eg_cell_node(g, cell, &slot);
         const u32 *rec = eg_rec(g, n);
+        after = rec[N_KIDS + eg_step(n) * slot + 1];
+        if (n >> 29 != seg)
+            continue;
         if (a->commutative ? slot == 1 && rec[N_KIDS] == rec[N_KIDS + 2] : slot != st->up_slot)
             continue;
         if (visit(m, st, a, n, rec, i, any_new))
             return true;
-    } while (cell != last);
+    }
     return false;
 }
 
@@ -288,6 +285,15 @@ static bool exec_look(machine *m, const step *st, const eg_atom *a, u32 i, bool 
     return n ? visit(m, st, a, n, eg_rec(g, n), i, any_new) : false;
 }
 
+/* A live e-node that stands for the class in explanations. */
+static u32 first_member(const eg *g, const eg_body *b)
+{
+    u32 n = b->members;
+    while (eg_rec(g, n)[N_STAMP] & S_DEAD)
+        n = eg_rec(g, n)[N_NEXT];
+    return n;
+}
+
 static inline bool visit_class(machine *m, const step *st, const eg_atom *a, u32 c, u32 i,
                                bool any_new)
 {
@@ -297,7 +303,7 @@ static inline bool visit_class(machine *m, const step *st, const eg_atom *a, u32
         return false;
     m->regs[a->cvar] = c;
     if (m->s->wide)
-        m->nodes[st->atom] = eg_rec(m->g, b->members)[N_NEXT];
+        m->nodes[st->atom] = first_member(m->g, b);
     any_new |= is_new;
     if (i)
         return exec(m, i, any_new);

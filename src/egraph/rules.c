@@ -203,6 +203,36 @@ static void keep_term(eg_rule *r, eg_term *t)
     t->index = r->nbuilt++; /* children first: the order in which e-nodes are built */
 }
 
+static bool flat_right(const scope *s, eg_rule *r, const eg_term *t)
+{
+    if (t->is_var)
+        return true;
+    if (!t->head || t->arity > 4 || s->l->ops.at[t->op].normalise)
+        return false;
+    eg_make *m = &r->make[t->index];
+    m->head = t->head;
+    m->arity = t->arity;
+    for (u32 i = 0; i < t->arity; i++) {
+        if (!flat_right(s, r, t->kids[i]))
+            return false;
+        m->var[i] = t->kids[i]->is_var ? t->kids[i]->var : 0;
+        m->from[i] = t->kids[i]->is_var ? r->where[m->var[i]] : EG_BUILT | t->kids[i]->index;
+    }
+    return true;
+}
+
+/* Most rules are of one kind that run.c applies in batches. */
+static void compile_right(scope *s)
+{
+    eg_rule *r = s->r;
+    if (r->multi || r->dynamic >= 0 || r->hide_left || r->right.n != 1 ||
+        r->right.at[0].term->is_var)
+        return;
+    r->make = NEW_N(s->a, eg_make, r->nbuilt);
+    if (!flat_right(s, r, r->right.at[0].term))
+        r->make = NULL;
+}
+
 /* Left patterns and eq guards into atoms, then what a match must carry. */
 static void finish(scope *s, const sx *at, u32 nleft_vars)
 {
@@ -257,6 +287,7 @@ static void finish(scope *s, const sx *at, u32 nleft_vars)
         if (r->site[r->right.at[i].var].atom != EG_ROOT)
             keep_var(r, r->right.at[i].var);
     }
+    compile_right(s);
 }
 
 static eg_rule *new_rule(scope *s, const sx *form, const char *name)

@@ -44,6 +44,14 @@ typedef struct eg_use {
     u32 nargs, args[8];
 } eg_use;
 
+/* One e-node of a right side: where its children come from. */
+typedef struct eg_make {
+    u32 head, arity;
+    u32 from[4]; /* position in save, or EG_BUILT | number of an e-node built before */
+    u32 var[4];  /* the variable, for explanations */
+} eg_make;
+#define EG_BUILT 0x80000000u
+
 typedef struct eg_rule {
     const char *name, *file;
     u32 line, column;
@@ -59,6 +67,7 @@ typedef struct eg_rule {
     u32 nsave, save[EG_MAX_VARS]; /* variables written with each match; save[0]: root class */
     u32 where[EG_MAX_VARS];       /* position in save, or EG_ROOT */
     u32 nbuilt;
+    eg_make *make; /* a right side that is one tree of plain operators, in building order; or NULL */
     i32 dynamic; /* index in the language, or -1 */
     bool multi, hide_left, reads_data;
     u64 ops_mask; /* of all atoms */

@@ -417,37 +417,185 @@ static bool apply_match(run *r, const eg_rule *rule, u32 state, match *m)
     return changed;
 }
 
+/* ---- batches ------------------------------------------------------------------------------- */
+
+/* Matches of a plain rule are applied a batch at a time, one e-node of the right side after the
+ * other across the batch: what the hash-cons will touch for one is fetched while others are worked
+ * on. The order is fixed, so the outcome is. */
+enum { BATCH = 24 };
+
+typedef struct batch {
+    run *r;
+    const eg_rule *rule;
+    u32 state, n;
+    const u32 *row[BATCH];
+    u32 made_class[EG_MAX_BUILT][BATCH], made_node[EG_MAX_BUILT][BATCH];
+    u32 built_swaps[BATCH];
+    eg_pending pending[BATCH];
+} batch;
+
+static void batch_row(batch *b, u32 j, match *m)
+{
+    const eg_rule *rule = b->rule;
+    m->values = b->row[j];
+    m->nodes = b->row[j] + rule->nsave + 1;
+    m->swaps = b->row[j][rule->nsave];
+    m->built_swaps = b->built_swaps[j];
+    for (u32 k = 0; k < rule->nbuilt; k++)
+        m->built[k] = b->made_node[k][j];
+}
+
+static u32 source(const batch *b, u32 from, u32 j)
+{
+    return from & EG_BUILT ? b->made_class[from & ~EG_BUILT][j] : b->row[j][from];
+}
+
+static const u32 *kid_nodes(const batch *b, const eg_make *mk, u32 j, u32 out[4])
+{
+    const eg_rule *rule = b->rule;
+    const u32 *row = b->row[j];
+    for (u32 i = 0; i < mk->arity; i++)
+        out[i] = mk->from[i] & EG_BUILT
+                     ? b->made_node[mk->from[i] & ~EG_BUILT][j]
+                     : eg_site_node(b->r->g, rule, row + rule->nsave + 1, row[rule->nsave],
+                                    mk->var[i]);
+    return out;
+}
+
+static void note_swap(batch *b, u32 k, u32 j, const eg_make *mk, u32 n)
+{
+    const eg *g = b->r->g;
+    const u32 *rec = eg_rec(g, n);
+    if (mk->arity == 2 && rec[N_KIDS] != rec[N_KIDS + 2] &&
+        eg_find(g, rec[N_KIDS]) != b->pending[j].kids[0])
+        b->built_swaps[j] |= 1u << k;
+}
+
+/* The root's e-node n of match j is new in its class, or found: unite. */
+static bool batch_root(batch *b, u32 j, u32 target, u32 n, bool is_new)
+{
+    run *r = b->r;
+    eg *g = r->g;
+    u32 c = eg_rec(g, n)[N_CLASS];
+    if (!is_new && c == target)
+        return false;
+    if (g->options.explain) {
+        match m;
+        batch_row(b, j, &m);
+        u32 left = eg_site_node(g, b->rule, m.nodes, m.swaps, b->rule->right.at[0].var);
+        eg_link(g, left, n, rule_row(g, b->state, b->rule, 0, &m));
+    }
+    if (!is_new) {
+        eg_union(g, target, c);
+        g->rule[b->state].stats.unions++;
+    }
+    g->rule[b->state].stats.applied++;
+    return true;
+}
+
+static void apply_batch(batch *b)
+{
+    run *r = b->r;
+    eg *g = r->g;
+    const eg_rule *rule = b->rule;
+    bool explain = g->options.explain;
+    u32 alive = g->alive;
+    memset(b->built_swaps, 0, sizeof b->built_swaps);
+    for (u32 k = 0; k < rule->nbuilt; k++) {
+        const eg_make *mk = &rule->make[k];
+        bool root = k + 1 == rule->nbuilt;
+        for (u32 j = 0; j < b->n; j++) {
+            u32 kids[4];
+            for (u32 i = 0; i < mk->arity; i++)
+                kids[i] = source(b, mk->from[i], j);
+            eg_prepare(g, mk->head, mk->arity, kids, &b->pending[j]);
+        }
+        for (u32 j = 0; j < b->n; j++)
+            eg_peek(g, &b->pending[j]);
+        for (u32 j = 0; j < b->n; j++) {
+            bool is_new;
+            u32 nodes[4], target = root ? eg_find_halving(g, b->row[j][0]) : 0;
+            if (UNLIKELY(root && (!eg_union_reserve(g) ||
+                                  (explain && !eg_vec_room(g, &g->rows,
+                                                           8 + (u32)rule->atoms.n +
+                                                               rule->nbuilt))))) {
+                stop_for_memory(r);
+                return;
+            }
+            u32 n = eg_commit(g, &b->pending[j], explain ? kid_nodes(b, mk, j, nodes) : NULL,
+                              target, &is_new);
+            if (UNLIKELY(!n)) {
+                stop_for_memory(r);
+                r->changed |= g->alive != alive;
+                return;
+            }
+            b->made_node[k][j] = n;
+            if (explain && !is_new)
+                note_swap(b, k, j, mk, n);
+            g->rule[b->state].stats.nodes += is_new;
+            if (!root)
+                b->made_class[k][j] = eg_rec(g, n)[N_CLASS];
+            else if (batch_root(b, j, target, n, is_new))
+                r->changed = true;
+        }
+    }
+    r->changed |= g->alive != alive;
+}
+
+static void apply_one(run *r, u32 i, const u32 *row)
+{
+    const eg_rule *rule = r->rules[i];
+    match m = {.values = row, .nodes = row + rule->nsave + 1};
+    m.swaps = r->matches[i].width > rule->nsave ? row[rule->nsave] : 0;
+    u32 alive = r->g->alive;
+    if (apply_match(r, rule, r->state[i], &m) || r->g->alive != alive)
+        r->changed = true;
+}
+
 static void apply_rule(run *r, u32 i)
 {
     eg *g = r->g;
     const eg_rule *rule = r->rules[i];
     eg_matches *ms = &r->matches[i];
     i64 max_nodes = g->options.limits.nodes, ticks = 0;
-    bool guarded = rule->guards.n > 0;
-    match m;
+    batch b;
+    b.r = r;
+    b.rule = rule;
+    b.state = r->state[i];
+    b.n = 0;
     g->rule_name = rule->name;
-    for (eg_block *b = ms->first; b && !r->stopping; b = b->next) {
-        for (u32 k = 0; k < b->used; k += ms->width) {
-            const u32 *row = b->at + k;
+    for (eg_block *block = ms->first; block && !r->stopping; block = block->next) {
+        for (u32 k = 0; k < block->used && !r->stopping; k += ms->width) {
+            const u32 *row = block->at + k;
             if (max_nodes >= 0 && g->visible > max_nodes)
                 stop_for(r, EQF_STOP_NODES);
             if (UNLIKELY((++ticks & 1023) == 0))
                 poll(r);
-            if (UNLIKELY(r->stopping)) {
-                r->cut[i] = 1;
+            if (UNLIKELY(r->stopping))
                 break;
-            }
-            if (guarded && !guards_hold(g, rule, row))
+            if (rule->guards.n && !guards_hold(g, rule, row))
                 continue;
-            m.values = row;
-            m.nodes = row + rule->nsave + 1;
-            m.swaps = ms->width > rule->nsave ? row[rule->nsave] : 0;
-            m.built_swaps = 0;
-            u32 alive = g->alive;
-            if (apply_match(r, rule, r->state[i], &m) || g->alive != alive)
-                r->changed = true;
+            /* near the node limit one by one, so that it is passed by one right side at most */
+            bool near = max_nodes >= 0 &&
+                        g->visible + (i64)BATCH * EG_MAX_BUILT > max_nodes;
+            if (!rule->make || near) {
+                if (b.n) {
+                    apply_batch(&b);
+                    b.n = 0;
+                }
+                if (!r->stopping)
+                    apply_one(r, i, row);
+                continue;
+            }
+            b.row[b.n++] = row;
+            if (b.n == BATCH) {
+                apply_batch(&b);
+                b.n = 0;
+            }
         }
     }
+    if (b.n && !r->stopping)
+        apply_batch(&b);
     if (r->stopping)
         r->cut[i] = 1;
     g->rule_name = NULL;

@@ -72,13 +72,9 @@ void eg_tree(eqf_extraction *x)
         head = head + 1 == cap ? 0 : head + 1;
         n--;
         improved[c] = 0;
-        u32 last = eg_body_of(g, c)->uses, cell = last, slot;
-        if (!cell)
-            continue;
-        do {
+        u32 slot;
+        for (u32 cell = eg_body_of(g, c)->uses; cell; cell = eg_cell_next(g, cell)) {
             u32 user = eg_cell_node(g, cell, &slot);
-            cell = eg_rec(g, user)[N_KIDS + eg_step(user) * slot + 1];
-            user = eg_cell_node(g, cell, &slot);
             const u32 *rec = eg_rec(g, user);
             if (rec[N_STAMP] & S_FLAGS)
                 continue;
@@ -93,7 +89,7 @@ void eg_tree(eqf_extraction *x)
                 u32 at = head + n++;
                 work[at >= cap ? at - cap : at] = d;
             }
-        } while (cell != last);
+        }
     }
 }
 
