@@ -26,295 +26,6 @@ bool ck_refuse(checker *c, const char *format, ...)
     return false;
 }
 
-/* ---- rationals and polynomials --------------------------------------------------------------- */
-
-static i64 common_divisor(i64 a, i64 b)
-{
-    a = a < 0 ? -a : a;
-    b = b < 0 ? -b : b;
-    while (b) {
-        i64 r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
-static ck_rat reduced(checker *c, i64 n, i64 d)
-{
-    if (d == 0 || n == INT64_MIN || d == INT64_MIN) {
-        ck_refuse(c, "a rational without value");
-        return (ck_rat){0, 1};
-    }
-    i64 g = common_divisor(n, d);
-    if (g > 1) {
-        n /= g;
-        d /= g;
-    }
-    return d < 0 ? (ck_rat){-n, -d} : (ck_rat){n, d};
-}
-
-static ck_rat times(checker *c, ck_rat a, ck_rat b)
-{
-    i64 n, d;
-    if (!mul_i64(a.n, b.n, &n) || !mul_i64(a.d, b.d, &d)) {
-        ck_refuse(c, "a coefficient leaves 64 bits");
-        return a;
-    }
-    return reduced(c, n, d);
-}
-
-static ck_rat plus(checker *c, ck_rat a, ck_rat b)
-{
-    i64 x, y, n, d;
-    if (!mul_i64(a.n, b.d, &x) || !mul_i64(b.n, a.d, &y) || !add_i64(x, y, &n) ||
-        !mul_i64(a.d, b.d, &d)) {
-        ck_refuse(c, "a coefficient leaves 64 bits");
-        return a;
-    }
-    return reduced(c, n, d);
-}
-
-static bool same_rat(ck_rat a, ck_rat b)
-{
-    return a.n == b.n && a.d == b.d;
-}
-
-static const ck_rat one = {1, 1}, minus_one = {-1, 1};
-
-static int compare_terms(const ck_term *a, const ck_term *b)
-{
-    for (i64 i = 0; i < a->n && i < b->n; i++) {
-        const ck_power *x = &a->at[i], *y = &b->at[i];
-        if (x->factor != y->factor)
-            return x->factor < y->factor ? -1 : 1;
-        if (!same_rat(x->q, y->q)) {
-            f64 d = (f64)x->q.n / (f64)x->q.d - (f64)y->q.n / (f64)y->q.d;
-            return d < 0 ? -1 : 1;
-        }
-    }
-    return a->n == b->n ? 0 : a->n < b->n ? -1 : 1;
-}
-
-static ck_poly add_polys(checker *c, ck_poly a, ck_poly b)
-{
-    ck_term *at = NEW_N(c->a, ck_term, a.n + b.n);
-    i64 n = 0, i = 0, j = 0;
-    while (i < a.n || j < b.n) {
-        int order = i == a.n ? 1 : j == b.n ? -1 : compare_terms(&a.at[i], &b.at[j]);
-        if (order < 0) {
-            at[n++] = a.at[i++];
-        } else if (order > 0) {
-            at[n++] = b.at[j++];
-        } else {
-            ck_term t = a.at[i];
-            t.c = plus(c, a.at[i++].c, b.at[j++].c);
-            if (t.c.n != 0)
-                at[n++] = t;
-        }
-    }
-    if (n > 4096)
-        ck_refuse(c, "a polynomial of more than 4,096 terms");
-    return (ck_poly){at, n};
-}
-
-static ck_poly one_term(checker *c, ck_term t)
-{
-    if (t.c.n == 0)
-        return (ck_poly){0};
-    return (ck_poly){arena_copy(c->a, &t, (i64)sizeof t), 1};
-}
-
-static ck_poly number(checker *c, ck_rat q)
-{
-    return one_term(c, (ck_term){.c = q});
-}
-
-static ck_poly factor_power(checker *c, u32 k, ck_rat q)
-{
-    ck_power p = {k, q};
-    return one_term(c, (ck_term){one, arena_copy(c->a, &p, (i64)sizeof p), 1});
-}
-
-static ck_term multiply_terms(checker *c, const ck_term *a, const ck_term *b)
-{
-    ck_power *at = NEW_N(c->a, ck_power, a->n + b->n);
-    i64 n = 0, i = 0, j = 0;
-    while (i < a->n || j < b->n) {
-        if (j == b->n || (i < a->n && a->at[i].factor < b->at[j].factor)) {
-            at[n++] = a->at[i++];
-        } else if (i == a->n || b->at[j].factor < a->at[i].factor) {
-            at[n++] = b->at[j++];
-        } else {
-            u32 k = a->at[i].factor;
-            bool is_indicator = c->factors.at[k].kind == CK_INDICATOR;
-            ck_rat q = is_indicator ? a->at[i].q : plus(c, a->at[i].q, b->at[j].q);
-            if (q.n)
-                at[n++] = (ck_power){k, q};
-            i++;
-            j++;
-        }
-    }
-    return (ck_term){times(c, a->c, b->c), at, n};
-}
-
-static ck_poly multiply(checker *c, ck_poly a, ck_poly b)
-{
-    ck_poly sum = {0};
-    for (i64 i = 0; i < a.n && !c->wrong; i++)
-        for (i64 j = 0; j < b.n && !c->wrong; j++)
-            sum = add_polys(c, sum, one_term(c, multiply_terms(c, &a.at[i], &b.at[j])));
-    return sum;
-}
-
-static ck_poly scaled(checker *c, ck_poly a, ck_rat q)
-{
-    return multiply(c, a, number(c, q));
-}
-
-static bool equal(ck_poly a, ck_poly b)
-{
-    if (a.n != b.n)
-        return false;
-    for (i64 i = 0; i < a.n; i++)
-        if (!same_rat(a.at[i].c, b.at[i].c) || compare_terms(&a.at[i], &b.at[i]) != 0)
-            return false;
-    return true;
-}
-
-static ck_poly power(checker *c, ck_poly p, i64 n)
-{
-    ck_poly r = number(c, one);
-    for (i64 i = 0; i < n; i++)
-        r = multiply(c, r, p);
-    return r;
-}
-
-/* ---- sums inside the tile by linearity ----------------------------------------------------------
- */
-
-static bool overlaps(ir_atoms a, ir_atoms b)
-{
-    for (i64 i = 0; i < a.n; i++)
-        if (ir_has(b, a.at[i]))
-            return true;
-    return false;
-}
-
-static ir_atoms meet(checker *c, ir_atoms a, ir_atoms b)
-{
-    return ir_atoms_minus(c->w, a, ir_atoms_minus(c->w, a, b));
-}
-
-static bool same_atoms(ir_atoms a, ir_atoms b)
-{
-    if (a.n != b.n)
-        return false;
-    for (i64 i = 0; i < a.n; i++)
-        if (a.at[i].i != b.at[i].i)
-            return false;
-    return true;
-}
-
-/* The checker's own factor for the sum of one monomial over `axis`. */
-static u32 own_row(checker *c, ir_atoms axis, ck_term inner, ir_atoms dims)
-{
-    inner.c = one;
-    ck_poly p = one_term(c, inner);
-    u8 dep = 0;
-    for (i64 i = 0; i < inner.n; i++)
-        dep |= c->factors.at[inner.at[i].factor].dep;
-    for (i64 k = c->given; k < c->factors.n; k++) {
-        const ck_factor *f = &c->factors.at[k];
-        if (f->kind == CK_ROW && same_atoms(f->axis, axis) && equal(f->p, p))
-            return (u32)k;
-    }
-    vec_push(c->a, &c->factors,
-             (ck_factor){.kind = CK_ROW,
-                         .op = IR_SUM,
-                         .axis = axis,
-                         .p = p,
-                         .dep = dep,
-                         .dims = ir_atoms_minus(c->w, dims, axis)});
-    return (u32)c->factors.n - 1;
-}
-
-/* Sum over `axis` of an expanded polynomial. */
-static ck_poly contract(checker *c, ir_atoms axis, ck_poly p)
-{
-    ck_poly sum = {0};
-    for (i64 i = 0; i < p.n && !c->wrong; i++) {
-        ck_power *in = NEW_N(c->a, ck_power, p.at[i].n), *out = NEW_N(c->a, ck_power, p.at[i].n);
-        ck_term inner = {one, in, 0}, outer = {p.at[i].c, out, 0};
-        ir_atoms dims = {0};
-        for (i64 j = 0; j < p.at[i].n; j++) {
-            ir_atoms d = c->factors.at[p.at[i].at[j].factor].dims;
-            if (overlaps(d, axis)) {
-                in[inner.n++] = p.at[i].at[j];
-                dims = ir_atoms_union(c->w, dims, d);
-            } else {
-                out[outer.n++] = p.at[i].at[j];
-            }
-        }
-        ck_poly t = one_term(c, outer);
-        ir_atoms there = meet(c, axis, dims), missing = ir_atoms_minus(c->w, axis, there);
-        ir_atoms cut = meet(c, missing, c->axis), others = ir_atoms_minus(c->w, missing, cut);
-        for (i64 j = 0; j < others.n; j++) {
-            t = scaled(c, t, (ck_rat){ir_extent(c->w, others.at[j]), 1});
-            c->keeps[others.at[j].i] = true;
-        }
-        if (cut.n && cut.n != c->axis.n)
-            ck_refuse(c, "a sum over a part of the axis");
-        if (cut.n)
-            t = multiply(c, t, factor_power(c, c->lanes_factor, one));
-        if (there.n) {
-            const ck_factor *f = &c->factors.at[in[0].factor];
-            bool is_row = inner.n == 1 && same_rat(in[0].q, one) && f->kind == CK_ROW &&
-                          f->op == IR_SUM && in[0].factor >= (u32)c->given;
-            u32 k = is_row ? own_row(c, ir_atoms_union(c->w, there, f->axis), f->p.at[0],
-                                     ir_atoms_union(c->w, f->dims, f->axis))
-                           : own_row(c, there, inner, dims);
-            t = multiply(c, t, factor_power(c, k, one));
-        }
-        sum = add_polys(c, sum, t);
-    }
-    return sum;
-}
-
-static ck_poly expand(checker *c, ck_poly p);
-
-static ck_poly expand_factor(checker *c, ck_power x)
-{
-    const ck_factor *f = &c->factors.at[x.factor];
-    bool is_whole = x.q.d == 1;
-    if (f->kind == CK_SUM && is_whole && x.q.n > 0 && x.q.n <= 16)
-        return power(c, expand(c, f->p), x.q.n);
-    if (f->kind == CK_ABS && is_whole && x.q.n % 2 == 0)
-        return factor_power(c, f->inner, x.q);
-    if (f->kind == CK_INDICATOR)
-        return factor_power(c, x.factor, one);
-    if (f->kind == CK_ROW && f->op == IR_SUM && is_whole && x.q.n == 1 && x.factor < (u32)c->given)
-        return contract(c, f->axis, expand(c, f->p));
-    return factor_power(c, x.factor, x.q);
-}
-
-static ck_poly expand(checker *c, ck_poly p)
-{
-    ck_poly sum = {0};
-    for (i64 i = 0; i < p.n && !c->wrong; i++) {
-        ck_poly t = number(c, p.at[i].c);
-        for (i64 j = 0; j < p.at[i].n && !c->wrong; j++)
-            t = multiply(c, t, expand_factor(c, p.at[i].at[j]));
-        sum = add_polys(c, sum, t);
-    }
-    return sum;
-}
-
-static bool same_value(checker *c, ck_poly a, ck_poly b)
-{
-    return equal(expand(c, a), expand(c, b)) && !c->wrong;
-}
-
 /* ---- reading ------------------------------------------------------------------------------------
  */
 
@@ -349,19 +60,19 @@ static ck_rat read_rat(checker *c, const sx *x)
 {
     const i64 big = (i64)1 << 62;
     i64 n = read_number(c, at(c, x, 0), -big, big), d = read_number(c, at(c, x, 1), 1, big);
-    return reduced(c, n, d);
+    return ck_reduced(c, n, d);
 }
 
 static ck_poly read_mono(checker *c, const sx *x, ck_rat coefficient)
 {
-    ck_poly p = number(c, coefficient);
+    ck_poly p = ck_number(c, coefficient);
     for (i64 i = 0; i < x->n && !c->wrong; i++) {
         u32 k = (u32)read_number(c, at(c, at(c, x, i), 0), 1, c->factors.n);
         ck_rat q = read_rat(c, at(c, at(c, x, i), 1));
         if (q.n == 0)
             ck_refuse(c, "an exponent of 0 at %u:%u", x->line, x->column);
         else
-            p = multiply(c, p, factor_power(c, k, q));
+            p = ck_multiply(c, p, ck_factor_power(c, k, q));
     }
     return p;
 }
@@ -371,7 +82,7 @@ static ck_poly read_poly(checker *c, const sx *x)
     ck_poly p = {0};
     for (i64 i = 0; i < x->n && !c->wrong; i++) {
         const sx *t = at(c, x, i);
-        p = add_polys(c, p, read_mono(c, at(c, t, 1), read_rat(c, at(c, t, 0))));
+        p = ck_add_polys(c, p, read_mono(c, at(c, t, 1), read_rat(c, at(c, t, 0))));
     }
     return p;
 }
@@ -412,7 +123,7 @@ static u8 dep_of(checker *c, ir_term t)
     const ir_node *n = ir_get(c->w, t);
     u8 dep = 0;
     bool is_leaf = n->op == IR_in || n->op == IR_iota;
-    if (is_leaf && overlaps(n->op == IR_in ? n->dims : n->attr.axis, c->axis))
+    if (is_leaf && ck_overlaps(n->op == IR_in ? n->dims : n->attr.axis, c->axis))
         dep |= CK_X;
     if (t.i == c->lanes.i)
         dep |= CK_X;
@@ -444,7 +155,7 @@ static void read_factor(checker *c, const sx *x)
         parts = f.dep;
     } else if (sx_is_form(x, "exp")) {
         f.kind = CK_EXP;
-        f.p = read_mono(c, at(c, x, 2), one);
+        f.p = read_mono(c, at(c, x, 2), CK_ONE);
     } else if (sx_is_form(x, "log") || sx_is_form(x, "abs")) {
         f.kind = sx_is_form(x, "log") ? CK_LOG : CK_ABS;
         f.inner = (u32)read_number(c, at(c, x, 2), 1, c->factors.n);
@@ -480,7 +191,7 @@ static void read_factor(checker *c, const sx *x)
 
 static void read_block(checker *c, const sx *x, ck_reduction *r)
 {
-    ck_block b = {.roll = read_mono(c, at(c, x, 1), one), .wait = read_poly(c, at(c, x, 2))};
+    ck_block b = {.roll = read_mono(c, at(c, x, 1), CK_ONE), .wait = read_poly(c, at(c, x, 2))};
     const sx *taus = at(c, x, 3);
     b.tau_count = taus->n;
     if (b.tau_count > 4) {
@@ -650,7 +361,7 @@ static bool is_cut_of(checker *c, ir_term cut, ir_term whole)
     const ir_node *x = ir_get(c->w, cut), *y = ir_get(c->w, whole);
     if (x->op != y->op || x->arg_count != y->arg_count || x->arg_count == 0 ||
         x->attr.reducer != y->attr.reducer || x->attr.dtype != y->attr.dtype ||
-        !same_atoms(x->attr.axis, y->attr.axis) || !same_atoms(x->attr.to, y->attr.to))
+        !ck_same_atoms(x->attr.axis, y->attr.axis) || !ck_same_atoms(x->attr.to, y->attr.to))
         return false;
     for (i64 i = 0; i < x->arg_count; i++)
         if (!is_cut_of(c, x->args[i], y->args[i]))
@@ -685,7 +396,7 @@ static ck_poly operand(checker *c, ir_term t, i64 i)
         ck_refuse(c, "an operand of %s has no judgement", ir_row((ir_op)n->op)->name);
         return (ck_poly){0};
     }
-    return expand(c, c->judgements.at[j - 1].p);
+    return ck_expand(c, c->judgements.at[j - 1].p);
 }
 
 static bool constant_of(const checker *c, ir_term t, f64 *x)
@@ -704,37 +415,38 @@ static bool is_exp(checker *c, ck_poly p, ck_poly of)
         for (i64 i = 0; i < of.n; i++) {
             f64 x;
             const ck_term *t = &of.at[i];
-            if (t->c.n > 0 && t->n == 1 && same_rat(t->at[0].q, one) &&
+            if (t->c.n > 0 && t->n == 1 && ck_same_rat(t->at[0].q, CK_ONE) &&
                 constant_of(c, c->factors.at[t->at[0].factor].term, &x) && x < -1e308)
                 return true;
         }
         return false;
     }
-    if (p.n != 1 || !same_rat(p.at[0].c, one))
+    if (p.n != 1 || !ck_same_rat(p.at[0].c, CK_ONE))
         return false;
     ck_poly sum = {0};
     for (i64 i = 0; i < p.at[0].n; i++) {
-        ck_power x = p.at[0].at[i];
+        ck_exponent x = p.at[0].at[i];
         const ck_factor *f = &c->factors.at[x.factor];
         ck_poly t = {0};
         if (f->kind == CK_EXP) {
-            t = expand(c, f->p);
+            t = ck_expand(c, f->p);
         } else {
             for (u32 k = 1; k < (u32)c->given; k++)
                 if (c->factors.at[k].kind == CK_LOG && c->factors.at[k].inner == x.factor)
-                    t = factor_power(c, k, one);
+                    t = ck_factor_power(c, k, CK_ONE);
         }
         if (t.n == 0)
             return false;
-        sum = add_polys(c, sum, scaled(c, t, x.q));
+        sum = ck_add_polys(c, sum, ck_scaled(c, t, x.q));
     }
-    return equal(sum, of);
+    return ck_equal(sum, of);
 }
 
 static bool is_leaf_of(checker *c, ck_poly p, ir_term t)
 {
-    return p.n == 1 && same_rat(p.at[0].c, one) && p.at[0].n == 1 &&
-           same_rat(p.at[0].at[0].q, one) && c->factors.at[p.at[0].at[0].factor].term.i == t.i;
+    return p.n == 1 && ck_same_rat(p.at[0].c, CK_ONE) && p.at[0].n == 1 &&
+           ck_same_rat(p.at[0].at[0].q, CK_ONE) &&
+           c->factors.at[p.at[0].at[0].factor].term.i == t.i;
 }
 
 static i64 small_power(const checker *c, const ir_node *n)
@@ -751,7 +463,7 @@ static i64 small_power(const checker *c, const ir_node *n)
 static bool check_judgement(checker *c, const ck_judgement *j)
 {
     const ir_node *n = ir_get(c->w, j->term);
-    ck_poly p = expand(c, j->p), q;
+    ck_poly p = ck_expand(c, j->p), q;
     f64 x;
     if (!dtype_is_float((dtype)n->dtype))
         return ck_refuse(c, "a judgement about no real number");
@@ -766,27 +478,27 @@ static bool check_judgement(checker *c, const ck_judgement *j)
         return true;
     case IR_add:
     case IR_sub:
-        q = scaled(c, operand(c, j->term, 1), n->op == IR_sub ? minus_one : one);
-        q = add_polys(c, operand(c, j->term, 0), q);
+        q = ck_scaled(c, operand(c, j->term, 1), n->op == IR_sub ? CK_MINUS_ONE : CK_ONE);
+        q = ck_add_polys(c, operand(c, j->term, 0), q);
         break;
     case IR_neg:
-        q = scaled(c, operand(c, j->term, 0), minus_one);
+        q = ck_scaled(c, operand(c, j->term, 0), CK_MINUS_ONE);
         break;
     case IR_cast:
     case IR_expand:
         q = operand(c, j->term, 0);
         break;
     case IR_mul:
-        q = multiply(c, operand(c, j->term, 0), operand(c, j->term, 1));
+        q = ck_multiply(c, operand(c, j->term, 0), operand(c, j->term, 1));
         break;
     case IR_matmul:
-        q = multiply(c, operand(c, j->term, 0), operand(c, j->term, 1));
-        q = contract(c, n->attr.axis, q);
+        q = ck_multiply(c, operand(c, j->term, 0), operand(c, j->term, 1));
+        q = ck_contract(c, n->attr.axis, q);
         break;
     case IR_reduce:
         if (n->attr.reducer != IR_SUM)
             return true;
-        q = contract(c, n->attr.axis, operand(c, j->term, 0));
+        q = ck_contract(c, n->attr.axis, operand(c, j->term, 0));
         break;
     case IR_square:
     case IR_pow:
@@ -795,13 +507,13 @@ static bool check_judgement(checker *c, const ck_judgement *j)
         q = operand(c, j->term, 0);
         if (q.n == 1 && q.at[0].n == 1)
             return true; /* one factor to a power, |a|^2 = a^2 among them: by value */
-        q = expand(c, power(c, q, small_power(c, n)));
+        q = ck_expand(c, ck_power(c, q, small_power(c, n)));
         break;
     case IR_div:
         q = operand(c, j->term, 1);
         if (q.n != 1)
             return true;
-        p = multiply(c, p, q);
+        p = ck_multiply(c, p, q);
         q = operand(c, j->term, 0);
         break;
     case IR_exp:
@@ -813,7 +525,7 @@ static bool check_judgement(checker *c, const ck_judgement *j)
     }
     if (c->wrong)
         return false;
-    if (!equal(expand(c, p), expand(c, q)))
+    if (!ck_equal(ck_expand(c, p), ck_expand(c, q)))
         return ck_refuse(c, "%s: the judgement of %s does not follow from its operands'", j->row,
                          ir_row((ir_op)n->op)->name);
     return true;
@@ -847,23 +559,23 @@ static ck_poly renamed(checker *c, ck_poly p)
 {
     ck_poly sum = {0};
     for (i64 i = 0; i < p.n; i++) {
-        ck_poly t = number(c, p.at[i].c);
+        ck_poly t = ck_number(c, p.at[i].c);
         for (i64 j = 0; j < p.at[i].n; j++) {
-            ck_power x = p.at[i].at[j];
+            ck_exponent x = p.at[i].at[j];
             u32 k = c->factors.at[x.factor].dep == CK_S ? fresh(c, x.factor) : x.factor;
-            t = multiply(c, t, factor_power(c, k, x.q));
+            t = ck_multiply(c, t, ck_factor_power(c, k, x.q));
         }
-        sum = add_polys(c, sum, t);
+        sum = ck_add_polys(c, sum, t);
     }
     return sum;
 }
 
 static ck_poly inverse_of(checker *c, ck_poly mono)
 {
-    ck_poly p = number(c, one);
+    ck_poly p = ck_number(c, CK_ONE);
     for (i64 i = 0; mono.n == 1 && i < mono.at[0].n; i++) {
         ck_rat q = mono.at[0].at[i].q;
-        p = multiply(c, p, factor_power(c, mono.at[0].at[i].factor, (ck_rat){-q.n, q.d}));
+        p = ck_multiply(c, p, ck_factor_power(c, mono.at[0].at[i].factor, (ck_rat){-q.n, q.d}));
     }
     return p;
 }
@@ -913,9 +625,10 @@ static bool check_block(checker *c, const ck_block *b, i64 k)
     if (b->count > 64)
         return ck_refuse(c, "reduction %lld: more than 64 accumulators", (long long)k);
     for (i64 j = 0; j < b->count; j++) {
-        part[j] = multiply(c, expand(c, b->f[j]), down);
-        if (b->slot[j] < 0 ? b->f[j].n != 0
-                           : !same_value(c, b->f[j], scaled(c, c->slots.at[b->slot[j]].p, b->c[j])))
+        part[j] = ck_multiply(c, ck_expand(c, b->f[j]), down);
+        if (b->slot[j] < 0
+                ? b->f[j].n != 0
+                : !ck_same_value(c, b->f[j], ck_scaled(c, c->slots.at[b->slot[j]].p, b->c[j])))
             return ck_refuse(c, "reduction %lld: an accumulator is not its slot's", (long long)k);
         if (b->slot[j] >= 0 && c->slots.at[b->slot[j]].op != IR_SUM)
             return ck_refuse(c, "reduction %lld: a sum in a slot that does not add", (long long)k);
@@ -923,8 +636,8 @@ static bool check_block(checker *c, const ck_block *b, i64 k)
     for (i64 d = 0; d < b->tau_count; d++) {
         if (poly_deps(c, b->tau[d]) & CK_X)
             return ck_refuse(c, "reduction %lld: a coordinate depends on the tile", (long long)k);
-        ck_poly tau = expand(c, b->tau[d]);
-        delta[d] = add_polys(c, renamed(c, tau), scaled(c, tau, minus_one));
+        ck_poly tau = ck_expand(c, b->tau[d]);
+        delta[d] = ck_add_polys(c, renamed(c, tau), ck_scaled(c, tau, CK_MINUS_ONE));
     }
     for (i64 j = 0; j < b->count && !c->wrong; j++) {
         ck_poly sum = {0};
@@ -936,12 +649,12 @@ static bool check_block(checker *c, const ck_block *b, i64 k)
                 is_above = is_above && b->index[l][d] >= b->index[j][d];
             for (i64 d = 0; d < b->tau_count && is_above; d++) {
                 scale *= choose(b->index[l][d], b->index[j][d]);
-                t = multiply(c, t, power(c, delta[d], b->index[l][d] - b->index[j][d]));
+                t = ck_multiply(c, t, ck_power(c, delta[d], b->index[l][d] - b->index[j][d]));
             }
             if (is_above)
-                sum = add_polys(c, sum, scaled(c, t, (ck_rat){scale, 1}));
+                sum = ck_add_polys(c, sum, ck_scaled(c, t, (ck_rat){scale, 1}));
         }
-        if (!equal(renamed(c, part[j]), sum))
+        if (!ck_equal(renamed(c, part[j]), sum))
             return ck_refuse(c, "reduction %lld: accumulator %lld is not moved by its transport",
                              (long long)k, (long long)j);
     }
@@ -958,20 +671,20 @@ static void check_reductions(checker *c)
         for (i64 i = 0; i < r->blocks.n && !c->wrong; i++) {
             const ck_block *b = &r->blocks.at[i];
             if (check_block(c, b, k))
-                sum = add_polys(c, sum, multiply(c, b->wait, b->f[0]));
+                sum = ck_add_polys(c, sum, ck_multiply(c, b->wait, b->f[0]));
         }
         i64 j = c->by_term[r->cut_body.i];
         if (c->wrong)
             return;
         if (!j)
             ck_refuse(c, "reduction %lld has no judgement", (long long)k);
-        else if (!same_value(c, c->judgements.at[j - 1].p, sum))
+        else if (!ck_same_value(c, c->judgements.at[j - 1].p, sum))
             ck_refuse(c, "reduction %lld is not the sum of its blocks", (long long)k);
     }
     for (i64 i = 0; i < c->slots.n && !c->wrong; i++) {
         const ck_slot *s = &c->slots.at[i];
         i64 j = c->by_term[s->term.i];
-        if (s->op == IR_SUM && (!j || !same_value(c, c->judgements.at[j - 1].p, s->p)))
+        if (s->op == IR_SUM && (!j || !ck_same_value(c, c->judgements.at[j - 1].p, s->p)))
             ck_refuse(c, "slot %lld does not hold its contribution", (long long)i);
         if (s->op != IR_SUM && s->op != IR_MAX && s->op != IR_MIN)
             ck_refuse(c, "slot %lld combines by no known reducer", (long long)i);

@@ -10,14 +10,14 @@ typedef struct ck_rat {
     i64 n, d;
 } ck_rat;
 
-typedef struct ck_power {
+typedef struct ck_exponent {
     u32 factor;
     ck_rat q;
-} ck_power;
+} ck_exponent;
 
 typedef struct ck_term {
     ck_rat c;
-    const ck_power *at; /* sorted by factor */
+    const ck_exponent *at; /* sorted by factor */
     i64 n;
 } ck_term;
 
@@ -97,6 +97,29 @@ typedef struct checker {
 
 /* Records the first thing that does not hold. */
 bool ck_refuse(checker *c, const char *format, ...) PRINTF_LIKE(2, 3);
+#define CK_ONE ((ck_rat){1, 1})
+#define CK_MINUS_ONE ((ck_rat){-1, 1})
+
+/* check_repair_poly.c */
+ck_rat ck_reduced(checker *c, i64 n, i64 d);
+ck_rat ck_times(checker *c, ck_rat a, ck_rat b);
+ck_rat ck_plus(checker *c, ck_rat a, ck_rat b);
+bool ck_same_rat(ck_rat a, ck_rat b);
+ck_poly ck_number(checker *c, ck_rat q);
+ck_poly ck_factor_power(checker *c, u32 k, ck_rat q);
+ck_poly ck_add_polys(checker *c, ck_poly a, ck_poly b);
+ck_poly ck_multiply(checker *c, ck_poly a, ck_poly b);
+ck_poly ck_scaled(checker *c, ck_poly a, ck_rat q);
+ck_poly ck_power(checker *c, ck_poly p, i64 n);
+bool ck_equal(ck_poly a, ck_poly b);
+/* The canonical form. */
+ck_poly ck_expand(checker *c, ck_poly p);
+/* Sum over `axis` of a polynomial in canonical form. */
+ck_poly ck_contract(checker *c, ir_atoms axis, ck_poly p);
+bool ck_same_value(checker *c, ck_poly a, ck_poly b);
+bool ck_overlaps(ir_atoms a, ir_atoms b);
+bool ck_same_atoms(ir_atoms a, ir_atoms b);
+
 /* check_repair_value.c: factors and judgements at random points; extremum readouts; the lambdas. */
 bool ck_values(checker *c, u64 seed);
 bool ck_lambdas(checker *c, u64 seed);

@@ -250,7 +250,7 @@ static amount poly_at(const point *p, ck_poly q, const place *x)
     for (i64 i = 0; i < q.n; i++) {
         f64 v = (f64)q.at[i].c.n / (f64)q.at[i].c.d;
         for (i64 j = 0; j < q.at[i].n; j++) {
-            ck_power f = q.at[i].at[j];
+            ck_exponent f = q.at[i].at[j];
             f64 b = term_at(p, p->c->factors.at[f.factor].term, x);
             v *= f.q.n == f.q.d ? b : pow(b, (f64)f.q.n / (f64)f.q.d);
         }
