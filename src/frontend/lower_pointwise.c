@@ -27,11 +27,6 @@ fe_tensor *fe_arith(fe_lower *l, ir_op op, fe_tensor *a, fe_tensor *b)
     return is_test ? r : fe_cast(l, t, r);
 }
 
-static fe_tensor *number(fe_lower *l, f64 x)
-{
-    return fe_scalar_tensor(l, (fe_scalar){DK_FLOAT, 0, x});
-}
-
 static fe_tensor *scaled(fe_lower *l, fe_tensor *x, fe_scalar s)
 {
     return s.f == 1.0 ? x : fe_arith(l, IR_mul, x, fe_scalar_tensor(l, s));

@@ -121,14 +121,6 @@ static bool in_list(const id_list *list, u32 v)
     return false;
 }
 
-static i64 product(fe_lower *l, const u32 *v, i64 n)
-{
-    i64 p = 1;
-    for (i64 i = 0; i < n; i++)
-        p *= fe_var_extent(l->space, v[i]);
-    return p;
-}
-
 /* x with term and dims changed by a substitution of variables. */
 static fe_tensor *renamed(fe_lower *l, const fe_tensor *x, const id_list *from, const id_list *to)
 {
