@@ -54,25 +54,25 @@ static const tensor *find(const tensor *set, i64 n, const char *name)
     return NULL;
 }
 
-/* Relative L2 distance over the places where both are finite; INFINITY when non-finite values
+/* Relative L2 distance over the places where both are finite; infinite when non-finite values
  * differ or the shapes do. */
 static f64 distance(eqf_ctx *ctx, const tensor *got, const tensor *want)
 {
     if (got->rank != want->rank)
-        return INFINITY;
+        return HUGE_VAL;
     for (i64 d = 0; d < got->rank; d++)
         if (got->shape[d] != want->shape[d])
-            return INFINITY;
+            return HUGE_VAL;
     i64 n = tensor_count(ctx, want->rank, want->shape);
     f64 difference = 0, norm = 0;
     for (i64 i = 0; i < n; i++) {
         if (!dtype_is_float(want->type)) {
             if (dtype_is_float(got->type) || tensor_get_i64(got, i) != tensor_get_i64(want, i))
-                return INFINITY;
+                return HUGE_VAL;
             continue;
         }
         if (!dtype_is_float(got->type))
-            return INFINITY;
+            return HUGE_VAL;
         f64 a = tensor_get_f64(got, i), b = tensor_get_f64(want, i);
         bool overflow = isinf(a) && isfinite(b) && fabs(b) > 65504 && got->type == DT_f16;
         if (overflow)
@@ -80,7 +80,7 @@ static f64 distance(eqf_ctx *ctx, const tensor *got, const tensor *want)
         if (!isfinite(a) || !isfinite(b)) {
             if ((isnan(a) && isnan(b)) || a == b)
                 continue;
-            return INFINITY;
+            return HUGE_VAL;
         }
         difference += (a - b) * (a - b);
         norm += b * b;
