@@ -683,7 +683,7 @@ static tensor *direct(const folder *f)
 {
     checker *c = f->c;
     point p = {f->a, c, NEW_N(f->a, tensor, c->w->inputs.n), NULL};
-    i64 *order = f->order, *natural = NEW_N(f->a, i64, f->total);
+    i64 *natural = NEW_N(f->a, i64, f->total);
     for (i64 i = 0; i < f->total; i++)
         natural[i] = i;
     folder whole = *f;
@@ -697,7 +697,6 @@ static tensor *direct(const folder *f)
                                                    intern_text(c->w->names, port->name)) == 0)
                 take_leaf(&whole, sys->inputs.at[k].term, 0, port, c->w, &p.in[i]);
     }
-    (void)order;
     tensor_set_f64(&p.in[input_of(c, c->lanes)], 0, (f64)f->total);
     tensor *out = NEW_N(f->a, tensor, c->reductions.n);
     for (i64 k = 0; k < c->reductions.n; k++) {

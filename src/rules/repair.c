@@ -6,7 +6,7 @@
 
 #include "rules/repair_impl.h"
 
-const char *term_text(arena *a, const ir_program *p, ir_term t)
+const char *rl_term_text(arena *a, const ir_program *p, ir_term t)
 {
     str s = str_new(a);
     ir_print_term(&s, p, t);
@@ -34,7 +34,7 @@ static ir_term add_port(ir_program *p, arena *scratch, const char *name, dtype t
     return p->inputs.at[n].term;
 }
 
-const char *fresh_name(solver *s, const char *prefix, i64 k)
+const char *rl_fresh_name(solver *s, const char *prefix, i64 k)
 {
     const ir_program *p = s->system->p;
     const char *name = arena_printf(s->a, "%s.%lld", prefix, (long long)k);
@@ -73,7 +73,7 @@ static ir_term import_input(solver *s, ir_term t)
     for (i64 i = 0; i < p->inputs.n; i++)
         if (p->inputs.at[i].term.i == t.i && s->system->signs)
             sign = (rl_sign)s->system->signs[i];
-    form_leaf(s->f, leaf, touches(n->dims, s->system->axis) ? DEP_X : 0, sign);
+    rl_form_leaf(s->f, leaf, touches(n->dims, s->system->axis) ? DEP_X : 0, sign);
     set_port(s, leaf, t);
     return leaf;
 }
@@ -98,7 +98,7 @@ static ir_term import(solver *s, ir_term t, bool is_root)
         if (is_float)
             result = ir_cast(s->f->w, s->f->real, result);
     } else if (n.op == IR_const && is_float) {
-        result = tm_real(s->f, n.attr.f);
+        result = rl_tm_real(s->f, n.attr.f);
     } else if (n.op == IR_cast && is_float) {
         result = ir_cast(s->f->w, s->f->real, args[0]);
     } else {
@@ -136,12 +136,12 @@ static dtype real_of(arena *a, const rl_system *system)
 
 /* ---- accumulators --------------------------------------------------------------------------- */
 
-ir_term slot_leaf(solver *s, i64 slot)
+ir_term rl_slot_leaf(solver *s, i64 slot)
 {
     return s->slot_leaf[slot];
 }
 
-i64 leaf_index(const solver *s, ir_term t)
+i64 rl_leaf_index(const solver *s, ir_term t)
 {
     for (i64 i = 0; i < s->leaves.n; i++)
         if (s->leaves.at[i].leaf.i == t.i)
@@ -159,11 +159,11 @@ static ir_term absorbed(form *f, ir_term t, f64 x)
         args[i] = n.args[i];
     switch (n.op) {
     case IR_const:
-        return tm_is_const(f, t, &value) ? tm_real(f, x * value) : (ir_term){0};
+        return rl_tm_is_const(f, t, &value) ? rl_tm_real(f, x * value) : (ir_term){0};
     case IR_neg:
-        return x == -1 ? args[0] : tm_2(f, IR_mul, tm_real(f, -x), args[0]);
+        return x == -1 ? args[0] : rl_tm_2(f, IR_mul, rl_tm_real(f, -x), args[0]);
     case IR_sub:
-        return x == -1 ? tm_2(f, IR_sub, args[1], args[0]) : (ir_term){0};
+        return x == -1 ? rl_tm_2(f, IR_sub, args[1], args[0]) : (ir_term){0};
     case IR_mul:
     case IR_matmul:
     case IR_div:
@@ -174,7 +174,7 @@ static ir_term absorbed(form *f, ir_term t, f64 x)
             ir_term a = absorbed(f, args[i], x);
             if (a.i) {
                 args[i] = a;
-                return tm_again(f, t, args);
+                return rl_tm_again(f, t, args);
             }
         }
         return (ir_term){0};
@@ -183,28 +183,29 @@ static ir_term absorbed(form *f, ir_term t, f64 x)
     }
 }
 
-slot_use add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly target, i64 block)
+slot_use rl_add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly target, i64 block)
 {
     for (i64 i = 0; i < s->accs.n; i++) {
         const accumulator *a = &s->accs.at[i];
         rat c;
         if (a->op != op)
             continue;
-        if (op == IR_SUM ? poly_ratio(s->f, target, a->target, &c) : poly_eq(target, a->target))
+        if (op == IR_SUM ? rl_poly_ratio(s->f, target, a->target, &c)
+                         : rl_poly_eq(target, a->target))
             return (slot_use){i, op == IR_SUM ? c : (rat){1, 1}};
     }
     if (s->accs.n == 16)
         return (slot_use){-1, {0, 1}};
     /* One term with a rational in front is kept without it; later ones refer to it. */
     rat c = {1, 1};
-    if (op == IR_SUM && target.n == 1 && !rat_is(target.at[0].c, 1)) {
-        rat inverse = rat_of(target.at[0].c.d, target.at[0].c.n);
-        poly plain = poly_scale(s->f, target, inverse, 0);
-        f64 x = rat_value(inverse);
+    if (op == IR_SUM && target.n == 1 && !rl_rat_is(target.at[0].c, 1)) {
+        rat inverse = rl_rat_of(target.at[0].c.d, target.at[0].c.n);
+        poly plain = rl_poly_scale(s->f, target, inverse, 0);
+        f64 x = rl_rat_value(inverse);
         ir_term simple = absorbed(s->f, term, x);
         if (!simple.i)
-            simple = tm_2(s->f, IR_mul, tm_real(s->f, x), term);
-        if (poly_eq(poly_flat(s->f, form_of(s->f, simple)), plain)) {
+            simple = rl_tm_2(s->f, IR_mul, rl_tm_real(s->f, x), term);
+        if (rl_poly_eq(rl_poly_flat(s->f, rl_form_of(s->f, simple)), plain)) {
             c = target.at[0].c;
             term = simple;
             target = plain;
@@ -218,9 +219,9 @@ slot_use add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly tar
                            .reduction = k,
                            .block = block,
                            .is_count = term.i == s->f->lanes.i});
-    s->slot_leaf[slot] =
-        add_port(s->f->w, s->a, fresh_name(s, "a", slot), s->f->real, ir_get(s->f->w, term)->dims);
-    form_leaf(s->f, s->slot_leaf[slot], DEP_S, RL_ANY);
+    s->slot_leaf[slot] = add_port(s->f->w, s->a, rl_fresh_name(s, "a", slot), s->f->real,
+                                  ir_get(s->f->w, term)->dims);
+    rl_form_leaf(s->f, s->slot_leaf[slot], DEP_S, RL_ANY);
     return (slot_use){slot, c};
 }
 
@@ -242,25 +243,25 @@ static ir_term extremum_of(solver *s, i64 k, ir_reducer op, ir_term g, ir_atoms 
 {
     ir_atoms dims = ir_get(s->f->w, g)->dims;
     ir_atoms there = ir_atoms_minus(s->f->w, rows, ir_atoms_minus(s->f->w, rows, dims));
-    ir_term term = there.n ? tm_reduce(s->f, op, g, there) : g;
-    slot_use use = add_accumulator(s, k, op, term, form_of(s->f, term), -1);
-    return use.slot < 0 ? (ir_term){0} : slot_leaf(s, use.slot);
+    ir_term term = there.n ? rl_tm_reduce(s->f, op, g, there) : g;
+    slot_use use = rl_add_accumulator(s, k, op, term, rl_form_of(s->f, term), -1);
+    return use.slot < 0 ? (ir_term){0} : rl_slot_leaf(s, use.slot);
 }
 
 static bool is_row_free(form *f, poly p, ir_atoms rows)
 {
     for (i64 i = 0; i < p.n; i++)
-        if (touches(mono_dims(f, p.at[i].mono), rows))
+        if (touches(rl_mono_dims(f, p.at[i].mono), rows))
             return false;
     return true;
 }
 
 static poly part_with_s(form *f, poly p)
 {
-    poly sum = poly_zero();
+    poly sum = rl_poly_zero();
     for (i64 i = 0; i < p.n; i++)
-        if (mono_dep(f, p.at[i].mono) & DEP_S)
-            sum = poly_add(f, sum, poly_mono(f, p.at[i].mono, p.at[i].c));
+        if (rl_mono_dep(f, p.at[i].mono) & DEP_S)
+            sum = rl_poly_add(f, sum, rl_poly_mono(f, p.at[i].mono, p.at[i].c));
     return sum;
 }
 
@@ -270,20 +271,20 @@ static ir_term order(solver *s, i64 k, ir_reducer op, ir_term t, ir_atoms rows);
 static ir_term order_by_form(solver *s, i64 k, ir_reducer op, ir_term t, ir_atoms rows)
 {
     form *f = s->f;
-    poly p = poly_flat(f, form_of(f, t)), shift = part_with_s(f, p);
+    poly p = rl_poly_flat(f, rl_form_of(f, t)), shift = part_with_s(f, p);
     if (f->stop || p.n == 0)
         return (ir_term){0};
     if (shift.n == 0)
         return extremum_of(s, k, op, t, rows);
-    if (!(poly_dep(f, shift) & DEP_X) && shift.n < p.n && is_row_free(f, shift, rows)) {
-        ir_term g = extremum_of(s, k, op, print_poly(f, poly_sub(f, p, shift)), rows);
-        return g.i ? tm_2(f, IR_add, g, print_poly(f, shift)) : g;
+    if (!(rl_poly_dep(f, shift) & DEP_X) && shift.n < p.n && is_row_free(f, shift, rows)) {
+        ir_term g = extremum_of(s, k, op, rl_print_poly(f, rl_poly_sub(f, p, shift)), rows);
+        return g.i ? rl_tm_2(f, IR_add, g, rl_print_poly(f, shift)) : g;
     }
-    u32 phi = poly_common(f, p);
-    poly rest = poly_scale(f, p, (rat){1, 1}, mono_pow(f, phi, (rat){-1, 1}));
-    if (!phi || (poly_dep(f, rest) & DEP_S) || touches(mono_dims(f, phi), rows))
+    u32 phi = rl_poly_common(f, p);
+    poly rest = rl_poly_scale(f, p, (rat){1, 1}, rl_mono_pow(f, phi, (rat){-1, 1}));
+    if (!phi || (rl_poly_dep(f, rest) & DEP_S) || touches(rl_mono_dims(f, phi), rows))
         return (ir_term){0};
-    ir_term scale = print_mono(f, (rat){1, 1}, phi), g = print_poly(f, rest);
+    ir_term scale = rl_print_mono(f, (rat){1, 1}, phi), g = rl_print_poly(f, rest);
     ir_term high = extremum_of(s, k, op, g, rows);
     if (!high.i)
         return high;
@@ -291,19 +292,19 @@ static ir_term order_by_form(solver *s, i64 k, ir_reducer op, ir_term t, ir_atom
     mono m = f->monos.at[phi];
     for (i64 i = 0; i < m.n; i++)
         keeps_order = keeps_order && (f->factors.at[m.at[i].factor].sign != RL_ANY ||
-                                      (rat_is_int(m.at[i].q) && m.at[i].q.n % 2 == 0));
+                                      (rl_rat_is_int(m.at[i].q) && m.at[i].q.n % 2 == 0));
     if (keeps_order)
-        return tm_2(f, IR_mul, high, scale);
+        return rl_tm_2(f, IR_mul, high, scale);
     ir_term low = extremum_of(s, k, opposite(op), g, rows);
     if (!low.i)
         return low;
-    return tm_where(f, ir_2(f->w, IR_lt, scale, tm_real(f, 0)), tm_2(f, IR_mul, low, scale),
-                    tm_2(f, IR_mul, high, scale));
+    return rl_tm_where(f, ir_2(f->w, IR_lt, scale, rl_tm_real(f, 0)),
+                       rl_tm_2(f, IR_mul, low, scale), rl_tm_2(f, IR_mul, high, scale));
 }
 
 static bool is_pure_result(solver *s, ir_term t, ir_atoms rows)
 {
-    return form_dep(s->f, t) == DEP_S && !touches(ir_get(s->f->w, t)->dims, rows);
+    return rl_form_dep(s->f, t) == DEP_S && !touches(ir_get(s->f->w, t)->dims, rows);
 }
 
 /* By the operator at the root: what keeps (or turns) the order is gone through. */
@@ -315,22 +316,22 @@ static ir_term order_by_operator(solver *s, i64 k, ir_reducer op, ir_term t, ir_
     if (n.op == same) {
         ir_term a = order(s, k, op, n.args[0], rows);
         ir_term b = a.i ? order(s, k, op, n.args[1], rows) : a;
-        return b.i ? tm_2(f, same, a, b) : b;
+        return b.i ? rl_tm_2(f, same, a, b) : b;
     }
     if (n.op == IR_abs && op == IR_MAX) {
         ir_term a = order(s, k, op, n.args[0], rows);
-        ir_term b = a.i ? order(s, k, op, tm_1(f, IR_neg, n.args[0]), rows) : a;
-        return b.i ? tm_2(f, IR_max, a, b) : b;
+        ir_term b = a.i ? order(s, k, op, rl_tm_1(f, IR_neg, n.args[0]), rows) : a;
+        return b.i ? rl_tm_2(f, IR_max, a, b) : b;
     }
     if (n.op == IR_neg) {
         ir_term a = order(s, k, opposite(op), n.args[0], rows);
-        return a.i ? tm_1(f, IR_neg, a) : a;
+        return a.i ? rl_tm_1(f, IR_neg, a) : a;
     }
     const ir_op_row *row = ir_row((ir_op)n.op);
     if (n.arg_count == 1 && row->class_ == IR_EWISE && (row->flags & IR_MONOTONE) &&
         dtype_is_float((dtype)n.dtype)) {
         ir_term a = order(s, k, op, n.args[0], rows);
-        return a.i ? tm_1(f, (ir_op)n.op, a) : a;
+        return a.i ? rl_tm_1(f, (ir_op)n.op, a) : a;
     }
     if (n.arg_count != 2)
         return (ir_term){0};
@@ -338,14 +339,14 @@ static ir_term order_by_operator(solver *s, i64 k, ir_reducer op, ir_term t, ir_
         ir_term fixed = n.args[i], moving = n.args[1 - i];
         bool is_shift = n.op == IR_add || n.op == IR_sub;
         bool is_scale =
-            (n.op == IR_mul || (n.op == IR_div && i == 1)) && form_sign(f, fixed) != RL_ANY;
+            (n.op == IR_mul || (n.op == IR_div && i == 1)) && rl_form_sign(f, fixed) != RL_ANY;
         if (!is_pure_result(s, fixed, rows) || (!is_shift && !is_scale))
             continue;
         bool turns = n.op == IR_sub && i == 0;
         ir_term a = order(s, k, turns ? opposite(op) : op, moving, rows);
         if (!a.i)
             return a;
-        return i == 0 ? tm_2(f, (ir_op)n.op, fixed, a) : tm_2(f, (ir_op)n.op, a, fixed);
+        return i == 0 ? rl_tm_2(f, (ir_op)n.op, fixed, a) : rl_tm_2(f, (ir_op)n.op, a, fixed);
     }
     return (ir_term){0};
 }
@@ -372,7 +373,7 @@ static ir_term blocking_order(solver *s, ir_term t)
         ir_node n = *ir_get(f->w, t);
         i64 mixed = -1;
         for (i64 i = 0; i < n.arg_count; i++)
-            if (form_dep(f, n.args[i]) == DEP_MIXED) {
+            if (rl_form_dep(f, n.args[i]) == DEP_MIXED) {
                 bool is_row = n.op == IR_reduce;
                 const ir_op_row *row = ir_row((ir_op)n.op);
                 if (is_row || (n.arg_count == 1 && (row->flags & IR_MONOTONE)) || n.op == IR_neg)
@@ -384,14 +385,14 @@ static ir_term blocking_order(solver *s, ir_term t)
     }
 }
 
-bool solve_order(solver *s, i64 k)
+bool rl_solve_order(solver *s, i64 k)
 {
     form *f = s->f;
     ir_reducer op = s->system->at[k].op;
     ir_term body = s->body[k];
     rl_how *how = &s->how[k];
     how->blocks = 1;
-    how->form = form_dep(f, body) & DEP_S ? RL_SPLIT : RL_PLAIN;
+    how->form = rl_form_dep(f, body) & DEP_S ? RL_SPLIT : RL_PLAIN;
     ir_term r = order(s, k, op, body, (ir_atoms){0});
     if (f->stop)
         return fail(s, body, f->stop);
@@ -403,7 +404,8 @@ bool solve_order(solver *s, i64 k)
     const ir_node *n = ir_get(f->w, body);
     const ir_node *in = n->op == IR_reduce ? ir_get(f->w, n->args[0]) : n;
     bool one_sum = (in->op == IR_add || in->op == IR_sub) &&
-                   form_dep(f, in->args[0]) != DEP_MIXED && form_dep(f, in->args[1]) != DEP_MIXED;
+                   rl_form_dep(f, in->args[0]) != DEP_MIXED &&
+                   rl_form_dep(f, in->args[1]) != DEP_MIXED;
     how->fp = how->form == RL_PLAIN || one_sum ? RL_EXACT : RL_REASSOCIATED;
     s->readout[k] = r;
     return true;
@@ -435,8 +437,9 @@ static void add_result_leaf(solver *s, i64 k)
 {
     form *f = s->f;
     ir_term body = s->body[k];
-    ir_term leaf = add_port(f->w, s->a, fresh_name(s, "s", k), f->real, ir_get(f->w, body)->dims);
-    form_leaf(f, leaf, DEP_S, form_sign(f, body));
+    ir_term leaf =
+        add_port(f->w, s->a, rl_fresh_name(s, "s", k), f->real, ir_get(f->w, body)->dims);
+    rl_form_leaf(f, leaf, DEP_S, rl_form_sign(f, body));
     s->s_of[k] = s->leaves.n;
     vec_push(s->a, &s->leaves, (s_leaf){.leaf = leaf, .reduction = k, .slot = -1, .stored = -1});
     s->imported.at[s->system->at[k].value.i] = leaf;
@@ -446,7 +449,7 @@ static ir_term uncut_leaf(void *user, ir_term leaf, bool under)
 {
     (void)under;
     solver *s = user;
-    i64 i = leaf_index(s, leaf);
+    i64 i = rl_leaf_index(s, leaf);
     return i >= 0 && s->leaves.at[i].cut.i ? s->leaves.at[i].cut : leaf;
 }
 
@@ -456,16 +459,16 @@ rl_repair rl_solve_repair(arena *a, const rl_system *system, rl_want want)
     solver *s = NEW(a, solver);
     *s = (solver){.a = a, .system = system, .want = want};
     ir_program *w = copy_atoms(a, system->p, "workspace");
-    s->f = form_new(a, w, real_of(a, system), ir_atoms_set(w, system->axis.at, system->axis.n));
+    s->f = rl_form_new(a, w, real_of(a, system), ir_atoms_set(w, system->axis.at, system->axis.n));
     s->imported.at = NEW_N(a, ir_term, system->p->nodes.n);
     s->imported.n = s->imported.cap = system->p->nodes.n;
-    s->f->lanes = add_port(w, a, fresh_name(s, "lanes", 0), s->f->real, (ir_atoms){0});
-    form_leaf(s->f, s->f->lanes, DEP_X, RL_POSITIVE);
-    s->f->lanes_factor = factor_leaf(s->f, s->f->lanes);
+    s->f->lanes = add_port(w, a, rl_fresh_name(s, "lanes", 0), s->f->real, (ir_atoms){0});
+    rl_form_leaf(s->f, s->f->lanes, DEP_X, RL_POSITIVE);
+    s->f->lanes_factor = rl_factor_leaf(s->f, s->f->lanes);
     rl_repair out = {.found = true};
     for (i64 k = 0; k < system->n && out.found; k++) {
         s->body[k] = import(s, system->at[k].body, true);
-        out.found = system->at[k].op == IR_SUM ? solve_sum(s, k) : solve_order(s, k);
+        out.found = system->at[k].op == IR_SUM ? rl_solve_sum(s, k) : rl_solve_order(s, k);
         if (!out.found)
             out.blocked_reduction = k;
         else
@@ -474,13 +477,13 @@ rl_repair rl_solve_repair(arena *a, const rl_system *system, rl_want want)
     memcpy(out.how, s->how, sizeof out.how);
     if (!out.found) {
         substitution whole = {.f = s->f, .leaf = uncut_leaf, .user = s};
-        out.blocking = term_text(a, w, substitute(&whole, s->blocking, false));
-        const char *numbers = s->f->stop ? "" : explain_by_numbers(s, out.blocked_reduction);
+        out.blocking = rl_term_text(a, w, rl_substitute(&whole, s->blocking, false));
+        const char *numbers = s->f->stop ? "" : rl_explain_by_numbers(s, out.blocked_reduction);
         out.reason = arena_printf(a, "no repair: %s %s%s", out.blocking, s->reason, numbers);
         return out;
     }
-    build_lambdas(s, &out);
-    out.certificate = write_certificate(s);
+    rl_build_lambdas(s, &out);
+    out.certificate = rl_write_certificate(s);
     return out;
 }
 

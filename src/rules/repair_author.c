@@ -12,13 +12,13 @@
 
 static bool is_extremum_result(const solver *s, const factor *k)
 {
-    i64 leaf = k->kind == FACTOR_LEAF ? leaf_index(s, k->term) : -1;
+    i64 leaf = k->kind == FACTOR_LEAF ? rl_leaf_index(s, k->term) : -1;
     return leaf >= 0 && s->leaves.at[leaf].reduction >= 0 &&
            s->system->at[s->leaves.at[leaf].reduction].op != IR_SUM;
 }
 
 /* Exponentials of results, and powers of a maximum that protect from overflow. */
-u32 rolling_part(solver *s, u32 m)
+u32 rl_rolling_part(solver *s, u32 m)
 {
     form *f = s->f;
     mono x = f->monos.at[m];
@@ -26,14 +26,14 @@ u32 rolling_part(solver *s, u32 m)
     i64 n = 0;
     for (i64 i = 0; i < x.n; i++) {
         const factor *k = &f->factors.at[x.at[i].factor];
-        bool is_high = fabs(rat_value(x.at[i].q)) >= 2;
+        bool is_high = fabs(rl_rat_value(x.at[i].q)) >= 2;
         if (k->dep == DEP_S && (k->kind == FACTOR_EXP || (is_high && is_extremum_result(s, k))))
             at[n++] = x.at[i];
     }
-    return mono_of(f, at, n);
+    return rl_mono_of(f, at, n);
 }
 
-u32 exponential_part(form *f, u32 m)
+u32 rl_exponential_part(form *f, u32 m)
 {
     mono x = f->monos.at[m];
     power *at = NEW_N(f->a, power, x.n);
@@ -41,26 +41,26 @@ u32 exponential_part(form *f, u32 m)
     for (i64 i = 0; i < x.n; i++)
         if (f->factors.at[x.at[i].factor].kind == FACTOR_EXP)
             at[n++] = x.at[i];
-    return mono_of(f, at, n);
+    return rl_mono_of(f, at, n);
 }
 
-u32 inverse(form *f, u32 m)
+u32 rl_inverse(form *f, u32 m)
 {
-    return mono_pow(f, m, (rat){-1, 1});
+    return rl_mono_pow(f, m, (rat){-1, 1});
 }
 
-u32 without(form *f, u32 b, u32 part)
+u32 rl_without(form *f, u32 b, u32 part)
 {
-    return mono_mul(f, b, inverse(f, part));
+    return rl_mono_mul(f, b, rl_inverse(f, part));
 }
 
 /* The reduction inside the tile that holds a term's positions, or NULL. */
-const factor *row_of(const form *f, u32 m, i64 *position)
+const factor *rl_row_of(const form *f, u32 m, i64 *position)
 {
     mono x = f->monos.at[m];
     for (i64 i = 0; i < x.n; i++) {
         const factor *k = &f->factors.at[x.at[i].factor];
-        if (k->kind == FACTOR_ROW && k->op == IR_SUM && rat_is(x.at[i].q, 1) && k->sum.n == 1) {
+        if (k->kind == FACTOR_ROW && k->op == IR_SUM && rl_rat_is(x.at[i].q, 1) && k->sum.n == 1) {
             *position = i;
             return k;
         }
@@ -81,18 +81,18 @@ static u32 shared_with(form *f, ir_term t, u32 b)
 {
     if (!dtype_is_float((dtype)ir_get(f->w, t)->dtype))
         return 0;
-    u32 common = poly_common(f, poly_flat(f, form_of(f, t)));
+    u32 common = rl_poly_common(f, rl_poly_flat(f, rl_form_of(f, t)));
     mono x = f->monos.at[b];
     power *at = NEW_N(f->a, power, x.n);
     i64 n = 0;
     for (i64 i = 0; i < x.n; i++) {
-        rat q = mono_exponent(f, common, x.at[i].factor);
+        rat q = rl_mono_exponent(f, common, x.at[i].factor);
         if (q.n == 0 || (q.n > 0) != (x.at[i].q.n > 0))
             continue;
-        bool is_more = fabs(rat_value(q)) > fabs(rat_value(x.at[i].q));
+        bool is_more = fabs(rl_rat_value(q)) > fabs(rl_rat_value(x.at[i].q));
         at[n++] = (power){x.at[i].factor, is_more ? x.at[i].q : q};
     }
-    return mono_of(f, at, n);
+    return rl_mono_of(f, at, n);
 }
 
 /* A term equal to t / b with the shape of t, or none. */
@@ -101,11 +101,11 @@ static ir_term strip(form *f, ir_term t, u32 b)
     if (b == 0)
         return t;
     ir_node n = *ir_get(f->w, t);
-    if (form_dep(f, t) == DEP_S) {
-        poly p = poly_flat(f, form_of(f, t));
+    if (rl_form_dep(f, t) == DEP_S) {
+        poly p = rl_poly_flat(f, rl_form_of(f, t));
         if (p.n != 1)
             return (ir_term){0};
-        return print_mono(f, p.at[0].c, without(f, p.at[0].mono, b));
+        return rl_print_mono(f, p.at[0].c, rl_without(f, p.at[0].mono, b));
     }
     ir_term args[3];
     u32 part[2];
@@ -114,14 +114,14 @@ static ir_term strip(form *f, ir_term t, u32 b)
     case IR_matmul:
     case IR_div: {
         part[0] = shared_with(f, n.args[0], b);
-        u32 rest = without(f, b, part[0]);
-        part[1] = n.op == IR_div ? inverse(f, shared_with(f, n.args[1], inverse(f, rest)))
+        u32 rest = rl_without(f, b, part[0]);
+        part[1] = n.op == IR_div ? rl_inverse(f, shared_with(f, n.args[1], rl_inverse(f, rest)))
                                  : shared_with(f, n.args[1], rest);
-        if (without(f, rest, part[1]) != 0)
+        if (rl_without(f, rest, part[1]) != 0)
             return (ir_term){0};
         args[0] = strip(f, n.args[0], part[0]);
-        args[1] = strip(f, n.args[1], n.op == IR_div ? inverse(f, part[1]) : part[1]);
-        return args[0].i && args[1].i ? tm_again(f, t, args) : (ir_term){0};
+        args[1] = strip(f, n.args[1], n.op == IR_div ? rl_inverse(f, part[1]) : part[1]);
+        return args[0].i && args[1].i ? rl_tm_again(f, t, args) : (ir_term){0};
     }
     case IR_square:
     case IR_sqrt:
@@ -131,27 +131,27 @@ static ir_term strip(form *f, ir_term t, u32 b)
                 : n.op == IR_sqrt  ? (rat){2, 1}
                 : n.op == IR_rsqrt ? (rat){-2, 1}
                                    : (rat){-1, 1};
-        args[0] = strip(f, n.args[0], mono_pow(f, b, q));
-        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
+        args[0] = strip(f, n.args[0], rl_mono_pow(f, b, q));
+        return args[0].i ? rl_tm_again(f, t, args) : (ir_term){0};
     }
     case IR_pow: {
         f64 q;
-        if (!tm_is_const(f, n.args[1], &q) || q != floor(q) || q == 0 || fabs(q) > 16)
+        if (!rl_tm_is_const(f, n.args[1], &q) || q != floor(q) || q == 0 || fabs(q) > 16)
             return (ir_term){0};
-        args[0] = strip(f, n.args[0], mono_pow(f, b, rat_of(1, (i64)q)));
+        args[0] = strip(f, n.args[0], rl_mono_pow(f, b, rl_rat_of(1, (i64)q)));
         args[1] = n.args[1];
-        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
+        return args[0].i ? rl_tm_again(f, t, args) : (ir_term){0};
     }
     case IR_add:
     case IR_sub:
         args[0] = strip(f, n.args[0], b);
         args[1] = strip(f, n.args[1], b);
-        return args[0].i && args[1].i ? tm_again(f, t, args) : (ir_term){0};
+        return args[0].i && args[1].i ? rl_tm_again(f, t, args) : (ir_term){0};
     case IR_where:
         args[0] = n.args[0];
         args[1] = strip(f, n.args[1], b);
         args[2] = strip(f, n.args[2], b);
-        return args[1].i && args[2].i ? tm_again(f, t, args) : (ir_term){0};
+        return args[1].i && args[2].i ? rl_tm_again(f, t, args) : (ir_term){0};
     case IR_neg:
     case IR_cast:
     case IR_expand:
@@ -159,7 +159,7 @@ static ir_term strip(form *f, ir_term t, u32 b)
         if (n.op == IR_reduce && n.attr.reducer != IR_SUM)
             return (ir_term){0};
         args[0] = strip(f, n.args[0], b);
-        return args[0].i ? tm_again(f, t, args) : (ir_term){0};
+        return args[0].i ? rl_tm_again(f, t, args) : (ir_term){0};
     case IR_const:
         return n.attr.f == 0 ? t : (ir_term){0};
     default:
@@ -171,9 +171,9 @@ static bool has_exponentials(author *x, ir_term t)
 {
     if (!dtype_is_float((dtype)ir_get(x->s->f->w, t)->dtype))
         return false;
-    poly p = poly_flat(x->s->f, form_of(x->s->f, t));
+    poly p = rl_poly_flat(x->s->f, rl_form_of(x->s->f, t));
     for (i64 i = 0; i < p.n; i++)
-        if (rolling_part(x->s, p.at[i].mono))
+        if (rl_rolling_part(x->s, p.at[i].mono))
             return true;
     return false;
 }
@@ -182,14 +182,14 @@ static bool has_exponentials(author *x, ir_term t)
 static ir_term project(author *x, ir_term t)
 {
     form *f = x->s->f;
-    poly p = poly_flat(f, form_of(f, t));
+    poly p = rl_poly_flat(f, rl_form_of(f, t));
     i64 mine = 0;
     for (i64 i = 0; i < p.n; i++)
-        mine += rolling_part(x->s, p.at[i].mono) == x->own_roll;
+        mine += rl_rolling_part(x->s, p.at[i].mono) == x->own_roll;
     if (mine == p.n)
         return t;
     if (mine == 0)
-        return tm_real(f, 0);
+        return rl_tm_real(f, 0);
     ir_node n = *ir_get(f->w, t);
     ir_term args[2] = {{0}, {0}};
     for (i64 i = 0; i < n.arg_count && i < 2; i++)
@@ -223,21 +223,21 @@ static ir_term project(author *x, ir_term t)
     }
     if (!args[0].i || (n.arg_count > 1 && !args[1].i))
         return (ir_term){0};
-    return tm_again(f, t, args);
+    return rl_tm_again(f, t, args);
 }
 
 /* d t / d v, exponentials taken as constants; none outside the operators that it knows. */
 static ir_term derive(form *f, ir_term t, ir_term v)
 {
     if (t.i == v.i)
-        return tm_real(f, 1);
-    if (!mentions(f, t, v) || ir_get(f->w, t)->op == IR_exp)
-        return tm_real(f, 0);
+        return rl_tm_real(f, 1);
+    if (!rl_mentions(f, t, v) || ir_get(f->w, t)->op == IR_exp)
+        return rl_tm_real(f, 0);
     ir_node n = *ir_get(f->w, t);
     ir_term a = n.args[0], b = n.arg_count > 1 ? n.args[1] : (ir_term){0};
     if (n.op == IR_log || n.op == IR_max || n.op == IR_min || n.op == IR_abs)
         return (ir_term){0};
-    ir_term da = n.op == IR_where ? tm_real(f, 0) : derive(f, a, v);
+    ir_term da = n.op == IR_where ? rl_tm_real(f, 0) : derive(f, a, v);
     ir_term db = n.arg_count > 1 ? derive(f, b, v) : (ir_term){0};
     if (!da.i || (n.arg_count > 1 && !db.i))
         return (ir_term){0};
@@ -245,35 +245,35 @@ static ir_term derive(form *f, ir_term t, ir_term v)
     switch (n.op) {
     case IR_add:
     case IR_sub:
-        return tm_2(f, (ir_op)n.op, da, db);
+        return rl_tm_2(f, (ir_op)n.op, da, db);
     case IR_neg:
     case IR_cast:
     case IR_expand:
-        return tm_again(f, t, &da);
+        return rl_tm_again(f, t, &da);
     case IR_reduce:
-        return n.attr.reducer == IR_SUM ? tm_again(f, t, &da) : (ir_term){0};
+        return n.attr.reducer == IR_SUM ? rl_tm_again(f, t, &da) : (ir_term){0};
     case IR_mul:
-        return tm_2(f, IR_add, tm_2(f, IR_mul, da, b), tm_2(f, IR_mul, a, db));
+        return rl_tm_2(f, IR_add, rl_tm_2(f, IR_mul, da, b), rl_tm_2(f, IR_mul, a, db));
     case IR_matmul: {
-        ir_term left = tm_again(f, t, (ir_term[]){da, b});
-        ir_term right = tm_again(f, t, (ir_term[]){a, db});
-        return left.i && right.i ? tm_2(f, IR_add, left, right) : (ir_term){0};
+        ir_term left = rl_tm_again(f, t, (ir_term[]){da, b});
+        ir_term right = rl_tm_again(f, t, (ir_term[]){a, db});
+        return left.i && right.i ? rl_tm_2(f, IR_add, left, right) : (ir_term){0};
     }
     case IR_div:
-        return mentions(f, b, v) ? (ir_term){0} : tm_2(f, IR_div, da, b);
+        return rl_mentions(f, b, v) ? (ir_term){0} : rl_tm_2(f, IR_div, da, b);
     case IR_square:
-        return tm_2(f, IR_mul, tm_2(f, IR_mul, tm_real(f, 2), a), da);
+        return rl_tm_2(f, IR_mul, rl_tm_2(f, IR_mul, rl_tm_real(f, 2), a), da);
     case IR_pow: {
-        if (!tm_is_const(f, b, &q))
+        if (!rl_tm_is_const(f, b, &q))
             return (ir_term){0};
         ir_term p = q == 2   ? a
-                    : q == 3 ? tm_1(f, IR_square, a)
-                             : ir_2(f->w, IR_pow, a, tm_real(f, q - 1));
-        return tm_2(f, IR_mul, tm_2(f, IR_mul, tm_real(f, q), p), da);
+                    : q == 3 ? rl_tm_1(f, IR_square, a)
+                             : ir_2(f->w, IR_pow, a, rl_tm_real(f, q - 1));
+        return rl_tm_2(f, IR_mul, rl_tm_2(f, IR_mul, rl_tm_real(f, q), p), da);
     }
     case IR_where: {
         ir_term d2 = derive(f, n.args[2], v);
-        return d2.i ? tm_where(f, n.args[0], db, d2) : d2;
+        return d2.i ? rl_tm_where(f, n.args[0], db, d2) : d2;
     }
     default:
         return (ir_term){0};
@@ -300,7 +300,7 @@ static ir_term reshift(form *f, ir_term t, u32 own, u32 roll)
         return (ir_term){0};
     ir_term pair[2] = {f->factors.at[x.at[0].factor].term, f->factors.at[y.at[0].factor].term};
     substitution sub = {.f = f, .leaf = swap_leaf, .user = pair};
-    return substitute(&sub, t, false);
+    return rl_substitute(&sub, t, false);
 }
 
 /* ---- contributions from the normal form ---------------------------------------------------------
@@ -310,62 +310,64 @@ static ir_term reshift(form *f, ir_term t, u32 own, u32 roll)
 static ir_term print_contribution(form *f, poly target, u32 roll, poly u)
 {
     ir_atoms axis = {0};
-    poly inner = poly_zero(), shift = u;
+    poly inner = rl_poly_zero(), shift = u;
     mono r = f->monos.at[roll];
-    u32 roll_exp = exponential_part(f, roll);
+    u32 roll_exp = rl_exponential_part(f, roll);
     for (i64 i = 0; i < r.n; i++)
         if (f->factors.at[r.at[i].factor].kind == FACTOR_EXP)
-            shift = poly_add(f, shift, poly_mono(f, f->factors.at[r.at[i].factor].mono, r.at[i].q));
+            shift = rl_poly_add(f, shift,
+                                rl_poly_mono(f, f->factors.at[r.at[i].factor].mono, r.at[i].q));
     for (i64 i = 0; i < target.n; i++) {
         i64 position;
-        const factor *row = row_of(f, target.at[i].mono, &position);
+        const factor *row = rl_row_of(f, target.at[i].mono, &position);
         if (row)
             axis = ir_atoms_union(f->w, axis, row->axis);
     }
     if (axis.n == 0)
-        return print_poly(f, target);
+        return rl_print_poly(f, target);
     u32 take_u = 0;
     for (i64 i = 0; i < u.n; i++)
-        take_u =
-            mono_mul(f, take_u, mono_of(f, &(power){factor_exp(f, u.at[i].mono), u.at[i].c}, 1));
+        take_u = rl_mono_mul(f, take_u,
+                             rl_mono_of(f, &(power){rl_factor_exp(f, u.at[i].mono), u.at[i].c}, 1));
     for (i64 i = 0; i < target.n; i++) {
         i64 position;
         u32 m = target.at[i].mono;
-        const factor *row = row_of(f, m, &position);
+        const factor *row = rl_row_of(f, m, &position);
         if (row) {
             power p = f->monos.at[m].at[position];
-            m = without(f, m, mono_of(f, &p, 1));
-            m = mono_mul(f, m, row->sum.at[0].mono);
-            inner = poly_add(f, inner,
-                             poly_scale(f, poly_mono(f, m, target.at[i].c), row->sum.at[0].c, 0));
+            m = rl_without(f, m, rl_mono_of(f, &p, 1));
+            m = rl_mono_mul(f, m, row->sum.at[0].mono);
+            inner = rl_poly_add(
+                f, inner,
+                rl_poly_scale(f, rl_poly_mono(f, m, target.at[i].c), row->sum.at[0].c, 0));
         } else {
             /* a count of positions: 1 at each */
-            u32 one = mono_of(f, &(power){f->lanes_factor, ONE}, 1);
-            if (!rat_is(mono_exponent(f, m, f->lanes_factor), 1))
+            u32 one = rl_mono_of(f, &(power){f->lanes_factor, ONE}, 1);
+            if (!rl_rat_is(rl_mono_exponent(f, m, f->lanes_factor), 1))
                 return (ir_term){0};
-            inner = poly_add(f, inner, poly_mono(f, without(f, m, one), target.at[i].c));
+            inner = rl_poly_add(f, inner, rl_poly_mono(f, rl_without(f, m, one), target.at[i].c));
         }
     }
-    inner = poly_scale(f, inner, ONE, inverse(f, mono_mul(f, roll_exp, take_u)));
-    ir_term x = print_poly(f, inner);
+    inner = rl_poly_scale(f, inner, ONE, rl_inverse(f, rl_mono_mul(f, roll_exp, take_u)));
+    ir_term x = rl_print_poly(f, inner);
     if (shift.n)
-        x = tm_2(f, IR_mul, tm_1(f, IR_exp, print_poly(f, shift)), x);
-    return tm_reduce(f, IR_SUM, x, axis);
+        x = rl_tm_2(f, IR_mul, rl_tm_1(f, IR_exp, rl_print_poly(f, shift)), x);
+    return rl_tm_reduce(f, IR_SUM, x, axis);
 }
 
 /* ---- one accumulator ----------------------------------------------------------------------------
  */
 
 /* Does t exponentiate a result? */
-bool has_result_exp(form *f, ir_term t)
+bool rl_has_result_exp(form *f, ir_term t)
 {
     const ir_node *n = ir_get(f->w, t);
-    if (!(form_dep(f, t) & DEP_S))
+    if (!(rl_form_dep(f, t) & DEP_S))
         return false;
     if (n->op == IR_exp || n->op == IR_exp2)
         return true;
     for (i64 i = 0; i < n->arg_count; i++)
-        if (has_result_exp(f, ir_get(f->w, t)->args[i]))
+        if (rl_has_result_exp(f, ir_get(f->w, t)->args[i]))
             return true;
     return false;
 }
@@ -379,10 +381,10 @@ static ir_term author_block(solver *s, const draft *d, const shape *sh)
     if (!t.i || sh->base.n != 1)
         return (ir_term){0};
     u32 base = sh->base.at[0].mono;
-    if (!exponential_part(f, d->roll))
+    if (!rl_exponential_part(f, d->roll))
         return strip(f, t, base);
     /* base holds own_roll / roll already */
-    t = strip(f, t, mono_mul(f, base, mono_mul(f, d->roll, inverse(f, d->own_roll))));
+    t = strip(f, t, rl_mono_mul(f, base, rl_mono_mul(f, d->roll, rl_inverse(f, d->own_roll))));
     return t.i && d->own_roll != d->roll ? reshift(f, t, d->own_roll, d->roll) : t;
 }
 
@@ -398,34 +400,34 @@ static ir_term try_author(solver *s, const draft *d, const shape *sh, const u8 *
             continue;
         pterm first = sh->tau[c].at[0];
         mono m = f->monos.at[first.mono];
-        if (m.n != 1 || !rat_is(m.at[0].q, 1))
+        if (m.n != 1 || !rl_rat_is(m.at[0].q, 1))
             return (ir_term){0};
         ir_term v = f->factors.at[m.at[0].factor].term;
         for (i64 n = 1; n <= j[c]; n++) {
             t = derive(f, t, v);
             if (!t.i)
                 return t;
-            t = tm_2(f, IR_mul, tm_real(f, 1 / rat_value(first.c)), t);
+            t = rl_tm_2(f, IR_mul, rl_tm_real(f, 1 / rl_rat_value(first.c)), t);
             factorial *= n;
         }
     }
-    t = tm_2(f, IR_mul, tm_real(f, 1 / (f64)factorial), t);
-    return poly_eq(poly_flat(f, form_of(f, t)), target) ? t : (ir_term){0};
+    t = rl_tm_2(f, IR_mul, rl_tm_real(f, 1 / (f64)factorial), t);
+    return rl_poly_eq(rl_poly_flat(f, rl_form_of(f, t)), target) ? t : (ir_term){0};
 }
 
-ir_term contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
+ir_term rl_contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target)
 {
-    u32 count = mono_of(s->f, &(power){s->f->lanes_factor, ONE}, 1);
+    u32 count = rl_mono_of(s->f, &(power){s->f->lanes_factor, ONE}, 1);
     if (target.n == 1 && target.at[0].mono == count) {
-        ir_term lanes = print_poly(s->f, target);
-        return poly_eq(form_of(s->f, lanes), target) ? lanes : (ir_term){0};
+        ir_term lanes = rl_print_poly(s->f, target);
+        return rl_poly_eq(rl_form_of(s->f, lanes), target) ? lanes : (ir_term){0};
     }
     ir_term t = try_author(s, d, sh, j, target);
     if (t.i)
         return t;
     t = print_contribution(s->f, target, d->roll, d->u);
-    if (t.i && poly_eq(poly_flat(s->f, form_of(s->f, t)), target))
+    if (t.i && rl_poly_eq(rl_poly_flat(s->f, rl_form_of(s->f, t)), target))
         return t;
-    t = print_poly(s->f, target);
-    return poly_eq(poly_flat(s->f, form_of(s->f, t)), target) ? t : (ir_term){0};
+    t = rl_print_poly(s->f, target);
+    return rl_poly_eq(rl_poly_flat(s->f, rl_form_of(s->f, t)), target) ? t : (ir_term){0};
 }

@@ -43,10 +43,10 @@ static ir_term leaf_value(void *user, ir_term leaf, bool under, bool guards)
     side *x = user;
     builder *b = x->b;
     form *f = b->f;
-    i64 i = leaf_index(b->s, leaf);
+    i64 i = rl_leaf_index(b->s, leaf);
     if (i < 0) {
         for (i64 k = 0; k < b->s->accs.n; k++)
-            if (slot_leaf(b->s, k).i == leaf.i)
+            if (rl_slot_leaf(b->s, k).i == leaf.i)
                 return slot_value(x, k);
         return leaf;
     }
@@ -55,8 +55,8 @@ static ir_term leaf_value(void *user, ir_term leaf, bool under, bool guards)
         return raw;
     ir_term test = ir_1(f->w, IR_finite, raw);
     if (under)
-        test = ir_2(f->w, IR_and, test, ir_2(f->w, IR_ne, raw, tm_real(f, 0)));
-    return tm_where(f, test, raw, tm_real(f, under ? 1 : 0));
+        test = ir_2(f->w, IR_and, test, ir_2(f->w, IR_ne, raw, rl_tm_real(f, 0)));
+    return rl_tm_where(f, test, raw, rl_tm_real(f, under ? 1 : 0));
 }
 
 static ir_term guarded_leaf(void *user, ir_term leaf, bool under)
@@ -71,13 +71,13 @@ static ir_term plain_leaf(void *user, ir_term leaf, bool under)
 
 static ir_term at_reference(side *x, ir_term t)
 {
-    return substitute(&x->guarded, t, false);
+    return rl_substitute(&x->guarded, t, false);
 }
 
 /* With the values so far as they are: for readouts. */
 static ir_term as_it_is(side *x, ir_term t)
 {
-    return substitute(&x->plain, t, false);
+    return rl_substitute(&x->plain, t, false);
 }
 
 static ir_term raw_value(side *x, i64 leaf)
@@ -104,19 +104,19 @@ static ir_term raw_value(side *x, i64 leaf)
 
 static ir_term product_of(form *f, ir_term a, ir_term b)
 {
-    return a.i ? tm_2(f, IR_mul, a, b) : b;
+    return a.i ? rl_tm_2(f, IR_mul, a, b) : b;
 }
 
 /* |c| * kappa * (m at the new reference - m at the old), turned round when `turned`. */
 static ir_term moved(builder *b, side *old, rat c, u32 m, bool turned)
 {
     form *f = b->f;
-    ir_term s = print_mono(f, (rat){1, 1}, mono_part(f, m, DEP_S, DEP_S));
+    ir_term s = rl_print_mono(f, (rat){1, 1}, rl_mono_part(f, m, DEP_S, DEP_S));
     ir_term from = at_reference(old, s), to = at_reference(&b->new, s);
-    ir_term d = turned ? tm_2(f, IR_sub, from, to) : tm_2(f, IR_sub, to, from);
-    ir_term kappa = print_mono(f, (rat){1, 1}, mono_part(f, m, DEP_S, 0));
-    d = tm_2(f, IR_mul, d, kappa);
-    return tm_2(f, IR_mul, tm_real(f, fabs(rat_value(c))), d);
+    ir_term d = turned ? rl_tm_2(f, IR_sub, from, to) : rl_tm_2(f, IR_sub, to, from);
+    ir_term kappa = rl_print_mono(f, (rat){1, 1}, rl_mono_part(f, m, DEP_S, 0));
+    d = rl_tm_2(f, IR_mul, d, kappa);
+    return rl_tm_2(f, IR_mul, rl_tm_real(f, fabs(rl_rat_value(c))), d);
 }
 
 /* tau(ref') - tau(ref), term by term: as one number it would round at tau's own size. */
@@ -127,7 +127,7 @@ static ir_term delta(builder *b, side *old, poly tau)
     for (i64 i = 0; i < tau.n; i++) {
         bool is_minus = tau.at[i].c.n < 0;
         ir_term d = moved(b, old, tau.at[i].c, tau.at[i].mono, !sum.i && is_minus);
-        sum = !sum.i ? d : tm_2(f, is_minus ? IR_sub : IR_add, sum, d);
+        sum = !sum.i ? d : rl_tm_2(f, is_minus ? IR_sub : IR_add, sum, d);
     }
     return sum;
 }
@@ -148,23 +148,23 @@ static ratio roll_ratio(builder *b, side *old, const term_block *blk)
         bool is_minus = q.n < 0;
         if (k.kind == FACTOR_EXP) {
             ir_term e = moved(b, old, q, k.mono, !exponent.i && is_minus);
-            exponent = !exponent.i ? e : tm_2(f, is_minus ? IR_sub : IR_add, exponent, e);
+            exponent = !exponent.i ? e : rl_tm_2(f, is_minus ? IR_sub : IR_add, exponent, e);
             continue;
         }
-        ir_term from = substitute(&old->guarded, k.term, true);
-        ir_term to = substitute(&b->new.guarded, k.term, true);
-        ir_term r = is_minus ? tm_2(f, IR_div, from, to) : tm_2(f, IR_div, to, from);
-        f64 size = fabs(rat_value(q));
-        r = size == 2 ? tm_1(f, IR_square, r) : tm_2(f, IR_pow, r, tm_real(f, size));
+        ir_term from = rl_substitute(&old->guarded, k.term, true);
+        ir_term to = rl_substitute(&b->new.guarded, k.term, true);
+        ir_term r = is_minus ? rl_tm_2(f, IR_div, from, to) : rl_tm_2(f, IR_div, to, from);
+        f64 size = fabs(rl_rat_value(q));
+        r = size == 2 ? rl_tm_1(f, IR_square, r) : rl_tm_2(f, IR_pow, r, rl_tm_real(f, size));
         powers = product_of(f, powers, r);
     }
     ratio out = {0};
     if (exponent.i) {
-        out.value = tm_1(f, IR_exp, exponent);
+        out.value = rl_tm_1(f, IR_exp, exponent);
         if (blk->proof >= 0) {
             /* -inf so far: nothing contributed, whatever the accumulators hold is 0 */
             ir_term seen = ir_1(f->w, IR_finite, raw_value(old, blk->proof));
-            out.value = tm_where(f, seen, out.value, tm_real(f, 0));
+            out.value = rl_tm_where(f, seen, out.value, rl_tm_real(f, 0));
             out.is_bounded = !powers.i;
         }
     }
@@ -177,7 +177,7 @@ static ir_term power_term(form *f, ir_term x, i64 n)
 {
     if (n == 1)
         return x;
-    return n == 2 ? tm_1(f, IR_square, x) : ir_2(f->w, IR_pow, x, tm_real(f, (f64)n));
+    return n == 2 ? rl_tm_1(f, IR_square, x) : ir_2(f->w, IR_pow, x, rl_tm_real(f, (f64)n));
 }
 
 static i64 choose(i64 n, i64 k)
@@ -200,7 +200,7 @@ static ir_term transported(builder *b, side *old, i64 slot)
     i64 own = 0;
     while (blk->use[own].slot != slot)
         own++;
-    rat unit = rat_of(blk->use[own].c.d, blk->use[own].c.n);
+    rat unit = rl_rat_of(blk->use[own].c.d, blk->use[own].c.n);
     ir_term shift[4] = {{0}};
     ir_term sum = a;
     for (i64 k = 0; k < blk->count; k++) {
@@ -219,19 +219,19 @@ static ir_term transported(builder *b, side *old, i64 slot)
         }
         if (!is_above || blk->use[k].slot < 0)
             continue;
-        rat scale = rat_mul(f, rat_mul(f, blk->use[k].c, unit), (rat){c, 1});
-        ir_term t = tm_2(f, IR_mul, d, old->slot[blk->use[k].slot]);
+        rat scale = rl_rat_mul(f, rl_rat_mul(f, blk->use[k].c, unit), (rat){c, 1});
+        ir_term t = rl_tm_2(f, IR_mul, d, old->slot[blk->use[k].slot]);
         bool is_minus = scale.n < 0;
-        t = tm_2(f, IR_mul, tm_real(f, fabs(rat_value(scale))), t);
-        sum = tm_2(f, is_minus ? IR_sub : IR_add, sum, t);
+        t = rl_tm_2(f, IR_mul, rl_tm_real(f, fabs(rl_rat_value(scale))), t);
+        sum = rl_tm_2(f, is_minus ? IR_sub : IR_add, sum, t);
     }
     ratio r = roll_ratio(b, old, blk);
     if (!r.value.i)
         return sum;
-    ir_term moved_sum = tm_2(f, IR_mul, sum, r.value);
+    ir_term moved_sum = rl_tm_2(f, IR_mul, sum, r.value);
     if (r.is_bounded)
         return moved_sum;
-    return tm_where(f, ir_2(f->w, IR_eq, sum, tm_real(f, 0)), sum, moved_sum);
+    return rl_tm_where(f, ir_2(f->w, IR_eq, sum, rl_tm_real(f, 0)), sum, moved_sum);
 }
 
 /* ---- slots ------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ static ir_term transported(builder *b, side *old, i64 slot)
 
 static ir_term combine(form *f, ir_reducer op, ir_term a, ir_term b)
 {
-    return tm_2(f, op == IR_SUM ? IR_add : op == IR_MAX ? IR_max : IR_min, a, b);
+    return rl_tm_2(f, op == IR_SUM ? IR_add : op == IR_MAX ? IR_max : IR_min, a, b);
 }
 
 static ir_term slot_value(side *x, i64 slot)
@@ -266,7 +266,7 @@ static void mark_references(builder *b, ir_term t)
 {
     const ir_node *n = ir_get(b->f->w, t);
     if (n->op == IR_in) {
-        i64 i = leaf_index(b->s, t);
+        i64 i = rl_leaf_index(b->s, t);
         if (i >= 0)
             b->s->leaves.at[i].is_reference = true;
     }
@@ -304,7 +304,7 @@ static void settle_references(builder *b)
     for (i64 i = 0; i < s->leaves.n; i++) {
         s_leaf *l = &s->leaves.at[i];
         if (l->cut.i && l->is_reference)
-            l->reference_cut = with_count(s, s->system->n - 1, l->cut);
+            l->reference_cut = rl_with_count(s, s->system->n - 1, l->cut);
     }
 }
 
@@ -315,7 +315,7 @@ static void lay_out_slots(builder *b)
     for (i64 i = 0; i < s->accs.n; i++) {
         const accumulator *acc = &s->accs.at[i];
         b->slots[i] = (rl_slot){
-            .name = fresh_name(s, "a", i),
+            .name = rl_fresh_name(s, "a", i),
             .op = acc->op,
             .reduction = acc->reduction,
             .identity = ir_reducer_identity_f64(acc->op),
@@ -336,7 +336,7 @@ static void lay_out_slots(builder *b)
             eqf_throw(b->f->w->ctx, EQF_E_LIMIT, NULL, NULL, "repair: more than 32 slots");
         l->stored = b->slot_count;
         b->slots[b->slot_count++] = (rl_slot){
-            .name = fresh_name(s, "r", i),
+            .name = rl_fresh_name(s, "r", i),
             .reduction = l->reduction >= 0 ? l->reduction : s->system->n - 1,
             .dims = ir_get(b->f->w, l->leaf)->dims,
         };
@@ -444,12 +444,12 @@ static rl_lambda make_lambda(builder *b, const char *name, const side *states, i
     c.done.n = w->nodes.n;
     for (i64 k = 0; k < state_count; k++)
         for (i64 i = 0; i < b->slot_count; i++) {
-            const char *port = k == 0 ? b->slots[i].name : fresh_name(s, "b", i);
+            const char *port = k == 0 ? b->slots[i].name : rl_fresh_name(s, "b", i);
             c.done.at[states[k].slot[i].i] = add_parameter(&c, port, b->f->real, b->slots[i].dims);
         }
     if (has_lanes)
         c.done.at[b->f->lanes.i] =
-            add_parameter(&c, fresh_name(s, "lanes", 0), b->f->real, (ir_atoms){0});
+            add_parameter(&c, rl_fresh_name(s, "lanes", 0), b->f->real, (ir_atoms){0});
     u8 *seen = NEW_N(s->a, u8, w->nodes.n), *wanted = NEW_N(s->a, u8, sys->nodes.n);
     for (i64 i = 0; i < output_count; i++)
         find_leaves(b, outputs[i], seen, wanted);
@@ -459,7 +459,7 @@ static rl_lambda make_lambda(builder *b, const char *name, const side *states, i
         ir_term source = {(u32)i};
         const ir_node *n = ir_get(sys, source);
         const char *port = n->op == IR_in ? intern_text(sys->names, n->attr.name)
-                                          : fresh_name(s, "iota", (i64)n->attr.axis.at[0].i);
+                                          : rl_fresh_name(s, "iota", (i64)n->attr.axis.at[0].i);
         ir_term leaf = add_parameter(&c, port, (dtype)n->dtype, n->dims);
         vec_push(s->a, &c.leaves, source);
         for (i64 t = 1; t < w->nodes.n; t++) {
@@ -496,8 +496,8 @@ static void start_old(builder *b, side *x, bool is_second)
     start_side(b, x, false);
     for (i64 i = 0; i < b->slot_count; i++)
         x->slot[i] = i < b->s->accs.n && !is_second
-                         ? slot_leaf(b->s, i)
-                         : new_port(b, is_second ? fresh_name(b->s, "b", i) : b->slots[i].name,
+                         ? rl_slot_leaf(b->s, i)
+                         : new_port(b, is_second ? rl_fresh_name(b->s, "b", i) : b->slots[i].name,
                                     b->slots[i].dims);
 }
 
@@ -521,7 +521,7 @@ static rl_lambda step_lambda(builder *b, const char *name, i64 sides, bool has_t
     return make_lambda(b, name, b->old, sides, has_tile, outputs, dims, b->slot_count, "state");
 }
 
-void build_lambdas(solver *s, rl_repair *out)
+void rl_build_lambdas(solver *s, rl_repair *out)
 {
     builder *b = NEW(s->a, builder);
     b->s = s;

@@ -151,7 +151,7 @@ static void add_block(writer *w, const term_block *b)
     str_add(&w->out, ")");
 }
 
-const char *write_certificate(solver *s)
+const char *rl_write_certificate(solver *s)
 {
     form *f = s->f;
     writer *w = NEW(s->a, writer);
@@ -163,7 +163,7 @@ const char *write_certificate(solver *s)
         add_name(w, s->leaves.at[s->s_of[k]].leaf);
     str_add(&w->out, ")\n  (slot-leaves");
     for (i64 i = 0; i < s->accs.n; i++)
-        add_name(w, slot_leaf(s, i));
+        add_name(w, rl_slot_leaf(s, i));
     str_add(&w->out, ")\n  (lanes");
     add_name(w, f->lanes);
     str_add(&w->out, ")\n  (cuts");
@@ -197,7 +197,7 @@ const char *write_certificate(solver *s)
         str_printf(&w->out, "\n    (%s ", ir_reducer_text(s->accs.at[i].op));
         add_term(w, s->accs.at[i].term);
         str_add(&w->out, " ");
-        add_poly(w, s->accs.at[i].op == IR_SUM ? s->accs.at[i].target : poly_zero());
+        add_poly(w, s->accs.at[i].op == IR_SUM ? s->accs.at[i].target : rl_poly_zero());
         str_add(&w->out, ")");
     }
     str_add(&w->out, ")\n  (reductions");

@@ -4,13 +4,13 @@
 
 #include "rules/repair_impl.h"
 
-bool mentions(const form *f, ir_term t, ir_term leaf)
+bool rl_mentions(const form *f, ir_term t, ir_term leaf)
 {
     const ir_node *n = ir_get(f->w, t);
     if (t.i == leaf.i)
         return true;
     for (i64 i = 0; i < n->arg_count; i++)
-        if (mentions(f, n->args[i], leaf))
+        if (rl_mentions(f, n->args[i], leaf))
             return true;
     return false;
 }
@@ -22,14 +22,14 @@ typedef struct cutter {
     u32 banned;    /* bit set of cut leaves that are not to be used */
 } cutter;
 
-ir_term with_count(solver *s, i64 k, ir_term t)
+ir_term rl_with_count(solver *s, i64 k, ir_term t)
 {
     form *f = s->f;
     ir_node n = *ir_get(f->w, t);
     f64 x, extent = 1;
     for (i64 i = 0; i < f->axis.n; i++)
         extent *= (f64)ir_extent(f->w, f->axis.at[i]);
-    if (tm_is_const(f, t, &x)) {
+    if (rl_tm_is_const(f, t, &x)) {
         /* N times the extents of other summed atoms, or its reciprocal as f32 or f64 spell it */
         f64 ratio = x / extent, inverse = 1 / (x * extent);
         bool is_extent = ratio >= 1 && ratio == floor(ratio);
@@ -37,28 +37,28 @@ ir_term with_count(solver *s, i64 k, ir_term t)
             x > 0 && x < 1 && inverse > 0.999 && fabs(inverse - round(inverse)) < 1e-6 * inverse;
         if (!is_extent && !is_reciprocal)
             return t;
-        slot_use n_use = add_accumulator(s, k, IR_SUM, f->lanes, form_of(f, f->lanes), -1);
+        slot_use n_use = rl_add_accumulator(s, k, IR_SUM, f->lanes, rl_form_of(f, f->lanes), -1);
         if (n_use.slot < 0)
             return t;
-        ir_term count = slot_leaf(s, n_use.slot);
+        ir_term count = rl_slot_leaf(s, n_use.slot);
         if (is_extent)
-            return tm_2(f, IR_mul, tm_real(f, ratio), count);
-        return tm_2(f, IR_div, tm_real(f, x * extent), count);
+            return rl_tm_2(f, IR_mul, rl_tm_real(f, ratio), count);
+        return rl_tm_2(f, IR_div, rl_tm_real(f, x * extent), count);
     }
     if (!n.arg_count)
         return t;
     ir_term *args = NEW_N(s->a, ir_term, n.arg_count);
     for (i64 i = 0; i < n.arg_count; i++)
-        args[i] = with_count(s, k, n.args[i]);
-    return tm_again(f, t, args);
+        args[i] = rl_with_count(s, k, n.args[i]);
+    return rl_tm_again(f, t, args);
 }
 
 static bool is_ratio_of_sums(solver *s, ir_term t)
 {
     form *f = s->f;
-    if (form_dep(f, t) != DEP_S || leaf_index(s, t) >= 0)
+    if (rl_form_dep(f, t) != DEP_S || rl_leaf_index(s, t) >= 0)
         return false;
-    poly p = poly_flat(f, form_of(f, t));
+    poly p = rl_poly_flat(f, rl_form_of(f, t));
     if (p.n != 1 || f->stop)
         return false;
     mono m = f->monos.at[p.at[0].mono];
@@ -66,8 +66,8 @@ static bool is_ratio_of_sums(solver *s, ir_term t)
         const factor *k = &f->factors.at[m.at[i].factor];
         if (!(k->dep & DEP_S))
             continue;
-        i64 leaf = k->kind == FACTOR_LEAF ? leaf_index(s, k->term) : -1;
-        if (leaf < 0 || s->leaves.at[leaf].reduction < 0 || !rat_is_int(m.at[i].q) ||
+        i64 leaf = k->kind == FACTOR_LEAF ? rl_leaf_index(s, k->term) : -1;
+        if (leaf < 0 || s->leaves.at[leaf].reduction < 0 || !rl_rat_is_int(m.at[i].q) ||
             s->system->at[s->leaves.at[leaf].reduction].op != IR_SUM)
             return false;
     }
@@ -84,13 +84,13 @@ static i64 cut_leaf(solver *s, ir_term t)
     ir_dim *dims = NEW_N(s->a, ir_dim, n->dims.n);
     for (i64 i = 0; i < n->dims.n; i++)
         dims[i] = (ir_dim){ir_extent(f->w, n->dims.at[i]), {&n->dims.at[i], 1}};
-    const char *name = fresh_name(s, "c", s->leaves.n);
+    const char *name = rl_fresh_name(s, "c", s->leaves.n);
     i64 port = ir_add_input(f->w, (ir_port){.name = intern_cstr(f->w->names, name),
                                             .dtype = (u8)f->real,
                                             .rank = n->dims.n,
                                             .dims = dims});
     ir_term leaf = f->w->inputs.at[port].term;
-    form_leaf(f, leaf, DEP_S, form_sign(f, t));
+    rl_form_leaf(f, leaf, DEP_S, rl_form_sign(f, t));
     vec_push(s->a, &s->leaves,
              (s_leaf){.leaf = leaf, .reduction = -1, .cut = t, .slot = -1, .stored = -1});
     return s->leaves.n - 1;
@@ -110,13 +110,13 @@ static ir_term cut_values(cutter *c, ir_term t)
         return c->done.at[t.i];
     ir_node n = *ir_get(f->w, t);
     ir_term result = t;
-    if (n.arg_count && form_dep(f, t) & DEP_S) {
+    if (n.arg_count && rl_form_dep(f, t) & DEP_S) {
         ir_term *args = NEW_N(s->a, ir_term, n.arg_count);
         bool changed = false;
         for (i64 i = 0; i < n.arg_count; i++) {
             args[i] = n.args[i];
             bool may_cut = (n.op == IR_add || n.op == IR_sub) &&
-                           form_dep(f, n.args[1 - i]) & DEP_X && is_ratio_of_sums(s, n.args[i]);
+                           rl_form_dep(f, n.args[1 - i]) & DEP_X && is_ratio_of_sums(s, n.args[i]);
             if (may_cut) {
                 i64 leaf = cut_leaf(s, n.args[i]);
                 if (!(c->banned >> leaf & 1)) {
@@ -146,8 +146,8 @@ static bool is_term_of_sum(form *f, ir_term t, ir_term leaf)
     bool multiplies = n->op == IR_mul || n->op == IR_div || n->op == IR_matmul;
     for (i64 i = 0; i < n->arg_count; i++) {
         ir_term arg = ir_get(f->w, t)->args[i];
-        u8 dep = form_dep(f, arg);
-        if (dep == DEP_S && !multiplies && mentions(f, arg, leaf))
+        u8 dep = rl_form_dep(f, arg);
+        if (dep == DEP_S && !multiplies && rl_mentions(f, arg, leaf))
             return true;
         if (dep == DEP_MIXED && is_term_of_sum(f, arg, leaf))
             return true;
@@ -157,7 +157,7 @@ static bool is_term_of_sum(form *f, ir_term t, ir_term leaf)
 
 /* The body with cut values as leaves of their own, where no other term of a sum in it uses theirs.
  */
-ir_term cut_body(solver *s, i64 k)
+ir_term rl_cut_body(solver *s, i64 k)
 {
     cutter c = {.s = s};
     for (;;) {
@@ -167,7 +167,8 @@ ir_term cut_body(solver *s, i64 k)
         for (i64 i = 0; i < c.used.n; i++) {
             ir_term cut = s->leaves.at[c.used.at[i]].cut;
             for (i64 j = 0; j < s->leaves.n; j++)
-                if (s->leaves.at[j].reduction >= 0 && mentions(s->f, cut, s->leaves.at[j].leaf) &&
+                if (s->leaves.at[j].reduction >= 0 &&
+                    rl_mentions(s->f, cut, s->leaves.at[j].leaf) &&
                     is_term_of_sum(s->f, t, s->leaves.at[j].leaf))
                     c.banned |= 1u << c.used.at[i];
         }

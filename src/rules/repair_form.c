@@ -8,12 +8,12 @@
 
 #define ONE ((rat){1, 1})
 
-form *form_new(arena *a, ir_program *w, dtype real, ir_atoms axis)
+form *rl_form_new(arena *a, ir_program *w, dtype real, ir_atoms axis)
 {
     form *f = NEW(a, form);
     *f = (form){.a = a, .w = w, .real = real, .axis = axis};
     vec_push(a, &f->factors, (factor){0});
-    mono_of(f, NULL, 0);
+    rl_mono_of(f, NULL, 0);
     return f;
 }
 
@@ -35,14 +35,14 @@ static void memo_reserve(form *f, ir_term t)
     f->signs.n = f->by_term.n = n;
 }
 
-void form_leaf(form *f, ir_term t, u8 dep, rl_sign sign)
+void rl_form_leaf(form *f, ir_term t, u8 dep, rl_sign sign)
 {
     memo_reserve(f, t);
     f->deps.at[t.i] = (u8)(dep + 1);
     f->signs.at[t.i] = (u8)(sign + 1);
 }
 
-u8 form_dep(form *f, ir_term t)
+u8 rl_form_dep(form *f, ir_term t)
 {
     memo_reserve(f, t);
     if (f->deps.at[t.i])
@@ -52,7 +52,7 @@ u8 form_dep(form *f, ir_term t)
     if (n->op == IR_iota && ir_has(f->axis, n->attr.axis.at[0]))
         dep = DEP_X;
     for (i64 i = 0; i < n->arg_count; i++)
-        dep |= form_dep(f, n->args[i]);
+        dep |= rl_form_dep(f, n->args[i]);
     f->deps.at[t.i] = (u8)(dep + 1);
     return dep;
 }
@@ -60,10 +60,10 @@ u8 form_dep(form *f, ir_term t)
 static rl_sign compute_sign(form *f, const ir_node *n)
 {
     rl_sign a = n->arg_count > 0 && dtype_is_float((dtype)ir_get(f->w, n->args[0])->dtype)
-                    ? form_sign(f, n->args[0])
+                    ? rl_form_sign(f, n->args[0])
                     : RL_ANY;
     rl_sign b = n->arg_count > 1 && dtype_is_float((dtype)ir_get(f->w, n->args[1])->dtype)
-                    ? form_sign(f, n->args[1])
+                    ? rl_form_sign(f, n->args[1])
                     : RL_ANY;
     rl_sign low = MIN(a, b);
     switch (n->op) {
@@ -106,16 +106,16 @@ static rl_sign compute_sign(form *f, const ir_node *n)
         f64 q;
         if (a != RL_ANY)
             return a;
-        return tm_is_const(f, n->args[1], &q) && fmod(q, 2) == 0 ? RL_NONNEGATIVE : RL_ANY;
+        return rl_tm_is_const(f, n->args[1], &q) && fmod(q, 2) == 0 ? RL_NONNEGATIVE : RL_ANY;
     }
     case IR_where:
-        return MIN(form_sign(f, n->args[1]), form_sign(f, n->args[2]));
+        return MIN(rl_form_sign(f, n->args[1]), rl_form_sign(f, n->args[2]));
     default:
         return RL_ANY;
     }
 }
 
-rl_sign form_sign(form *f, ir_term t)
+rl_sign rl_form_sign(form *f, ir_term t)
 {
     memo_reserve(f, t);
     if (f->signs.at[t.i])
@@ -130,7 +130,7 @@ static rl_sign mono_sign(form *f, u32 m)
     rl_sign sign = RL_POSITIVE;
     mono x = f->monos.at[m];
     for (i64 i = 0; i < x.n; i++) {
-        bool is_even = rat_is_int(x.at[i].q) && x.at[i].q.n % 2 == 0;
+        bool is_even = rl_rat_is_int(x.at[i].q) && x.at[i].q.n % 2 == 0;
         rl_sign s = (rl_sign)f->factors.at[x.at[i].factor].sign;
         sign = MIN(sign, is_even ? MAX(s, RL_NONNEGATIVE) : s);
     }
@@ -149,7 +149,7 @@ static u32 find_factor(form *f, const factor *x)
     for (i64 i = 1; i < f->factors.n; i++) {
         const factor *y = &f->factors.at[i];
         if (x->kind != y->kind || x->op != y->op || x->mono != y->mono || x->inner != y->inner ||
-            x->test.i != y->test.i || !poly_eq(x->sum, y->sum) || !same_axis(x->axis, y->axis))
+            x->test.i != y->test.i || !rl_poly_eq(x->sum, y->sum) || !same_axis(x->axis, y->axis))
             continue;
         if (x->kind != FACTOR_LEAF || x->term.i == y->term.i)
             return (u32)i;
@@ -163,25 +163,25 @@ static u32 add_factor(form *f, factor x)
     return (u32)f->factors.n - 1;
 }
 
-u32 factor_leaf(form *f, ir_term t)
+u32 rl_factor_leaf(form *f, ir_term t)
 {
     t = ir_cast(f->w, f->real, t); /* inputs of half precision */
     factor x = {.kind = FACTOR_LEAF, .term = t};
     u32 k = find_factor(f, &x);
     if (k)
         return k;
-    x.dep = form_dep(f, t);
-    x.sign = (u8)form_sign(f, t);
+    x.dep = rl_form_dep(f, t);
+    x.sign = (u8)rl_form_sign(f, t);
     return add_factor(f, x);
 }
 
-u32 factor_exp(form *f, u32 m)
+u32 rl_factor_exp(form *f, u32 m)
 {
-    factor x = {.kind = FACTOR_EXP, .mono = m, .dep = mono_dep(f, m), .sign = RL_POSITIVE};
+    factor x = {.kind = FACTOR_EXP, .mono = m, .dep = rl_mono_dep(f, m), .sign = RL_POSITIVE};
     u32 k = find_factor(f, &x);
     if (k)
         return k;
-    x.term = tm_1(f, IR_exp, print_mono(f, ONE, m));
+    x.term = rl_tm_1(f, IR_exp, rl_print_mono(f, ONE, m));
     return add_factor(f, x);
 }
 
@@ -192,18 +192,18 @@ static u32 factor_of_factor(form *f, factor_kind kind, u32 inner)
     if (k)
         return k;
     x.sign = kind == FACTOR_ABS ? RL_NONNEGATIVE : RL_ANY;
-    x.term = tm_1(f, kind == FACTOR_ABS ? IR_abs : IR_log, f->factors.at[inner].term);
+    x.term = rl_tm_1(f, kind == FACTOR_ABS ? IR_abs : IR_log, f->factors.at[inner].term);
     return add_factor(f, x);
 }
 
 static u32 factor_sum(form *f, poly p, ir_term hint)
 {
-    factor x = {.kind = FACTOR_SUM, .sum = p, .dep = poly_dep(f, p)};
+    factor x = {.kind = FACTOR_SUM, .sum = p, .dep = rl_poly_dep(f, p)};
     u32 k = find_factor(f, &x);
     if (k)
         return k;
-    x.term = hint.i ? hint : print_poly(f, p);
-    x.sign = (u8)form_sign(f, x.term);
+    x.term = hint.i ? hint : rl_print_poly(f, p);
+    x.sign = (u8)rl_form_sign(f, x.term);
     if (x.sign == RL_ANY) {
         rl_sign low = RL_POSITIVE, high = RL_ANY;
         for (i64 i = 0; i < p.n; i++) {
@@ -218,45 +218,45 @@ static u32 factor_sum(form *f, poly p, ir_term hint)
 
 static u32 factor_indicator(form *f, ir_term test)
 {
-    factor x = {.kind = FACTOR_INDICATOR, .test = test, .dep = form_dep(f, test)};
+    factor x = {.kind = FACTOR_INDICATOR, .test = test, .dep = rl_form_dep(f, test)};
     u32 k = find_factor(f, &x);
     if (k)
         return k;
     x.sign = RL_NONNEGATIVE;
-    x.term = ir_where(f->w, test, tm_real(f, 1), tm_real(f, 0));
+    x.term = ir_where(f->w, test, rl_tm_real(f, 1), rl_tm_real(f, 0));
     return add_factor(f, x);
 }
 
 static u32 factor_row(form *f, ir_reducer op, poly p, ir_atoms axis, ir_term hint)
 {
-    factor x = {.kind = FACTOR_ROW, .op = (u8)op, .sum = p, .axis = axis, .dep = poly_dep(f, p)};
+    factor x = {.kind = FACTOR_ROW, .op = (u8)op, .sum = p, .axis = axis, .dep = rl_poly_dep(f, p)};
     u32 k = find_factor(f, &x);
     if (k)
         return k;
-    x.term = hint.i ? hint : tm_reduce(f, op, print_poly(f, p), axis);
+    x.term = hint.i ? hint : rl_tm_reduce(f, op, rl_print_poly(f, p), axis);
     x.sign =
-        p.n == 1 && p.at[0].c.n > 0 ? (u8)mono_sign(f, p.at[0].mono) : (u8)form_sign(f, x.term);
+        p.n == 1 && p.at[0].c.n > 0 ? (u8)mono_sign(f, p.at[0].mono) : (u8)rl_form_sign(f, x.term);
     return add_factor(f, x);
 }
 
 static u32 power_of(form *f, u32 k, rat q)
 {
-    return mono_of(f, &(power){k, q}, 1);
+    return rl_mono_of(f, &(power){k, q}, 1);
 }
 
 static poly poly_factor(form *f, u32 k)
 {
-    return poly_mono(f, power_of(f, k, ONE), ONE);
+    return rl_poly_mono(f, power_of(f, k, ONE), ONE);
 }
 
 static poly opaque(form *f, ir_term t)
 {
-    return poly_factor(f, factor_leaf(f, t));
+    return poly_factor(f, rl_factor_leaf(f, t));
 }
 
 static poly poly_int(form *f, i64 n)
 {
-    return poly_mono(f, 0, (rat){n, 1});
+    return rl_poly_mono(f, 0, (rat){n, 1});
 }
 
 /* Sums of one dependence become factors; with their content in front, so that 2x - 2y and y - x
@@ -266,11 +266,11 @@ static poly grouped_sum(form *f, poly p)
     if (p.n < 2)
         return p;
     rat c = p.at[0].c;
-    for (i64 i = 1; i < p.n && !rat_is(c, 1); i++)
+    for (i64 i = 1; i < p.n && !rl_rat_is(c, 1); i++)
         if (p.at[i].c.d != c.d || (p.at[i].c.n != c.n && p.at[i].c.n != -c.n))
             c = (rat){c.n < 0 ? -1 : 1, 1};
-    p = poly_scale(f, p, rat_of(c.d, c.n), 0);
-    return poly_mono(f, power_of(f, factor_sum(f, p, (ir_term){0}), ONE), c);
+    p = rl_poly_scale(f, p, rl_rat_of(c.d, c.n), 0);
+    return rl_poly_mono(f, power_of(f, factor_sum(f, p, (ir_term){0}), ONE), c);
 }
 
 static poly grouped(form *f, poly p)
@@ -279,17 +279,17 @@ static poly grouped(form *f, poly p)
         return p;
     poly part[4] = {{0}, {0}, {0}, {0}};
     for (i64 i = 0; i < p.n; i++) {
-        u8 dep = mono_dep(f, p.at[i].mono);
-        part[dep] = poly_add(f, part[dep], poly_mono(f, p.at[i].mono, p.at[i].c));
+        u8 dep = rl_mono_dep(f, p.at[i].mono);
+        part[dep] = rl_poly_add(f, part[dep], rl_poly_mono(f, p.at[i].mono, p.at[i].c));
     }
     u8 host = part[DEP_X].n ? DEP_X : part[DEP_S].n ? DEP_S : 0;
     if (host) {
-        part[host] = poly_add(f, part[host], part[0]);
-        part[0] = poly_zero();
+        part[host] = rl_poly_add(f, part[host], part[0]);
+        part[0] = rl_poly_zero();
     }
     poly sum = part[DEP_MIXED];
     for (u8 dep = 0; dep < DEP_MIXED; dep++)
-        sum = poly_add(f, sum, grouped_sum(f, part[dep]));
+        sum = rl_poly_add(f, sum, grouped_sum(f, part[dep]));
     return sum;
 }
 
@@ -301,8 +301,8 @@ static bool is_literal(poly p)
 static poly product(form *f, poly a, poly b)
 {
     if (is_literal(a) || is_literal(b))
-        return poly_mul(f, a, b);
-    return poly_mul(f, grouped(f, a), grouped(f, b));
+        return rl_poly_mul(f, a, b);
+    return rl_poly_mul(f, grouped(f, a), grouped(f, b));
 }
 
 /* ---- powers, exponentials, logarithms ------------------------------------------------------- */
@@ -331,9 +331,9 @@ static bool rat_pow(form *f, rat c, rat q, rat *out)
         return false;
     *out = ONE;
     for (i64 i = 0; i < (q.n < 0 ? -q.n : q.n); i++)
-        *out = rat_mul(f, *out, c);
+        *out = rl_rat_mul(f, *out, c);
     if (q.n < 0)
-        *out = rat_of(out->d, out->n);
+        *out = rl_rat_of(out->d, out->n);
     return true;
 }
 
@@ -350,12 +350,12 @@ static bool is_even(rat q)
 /* Factor k to the power e, the whole of it again to the power q. */
 static u32 power_power(form *f, u32 k, rat e, rat q, bool is_alone)
 {
-    rat eq = rat_mul(f, e, q);
+    rat eq = rl_rat_mul(f, e, q);
     if (f->factors.at[k].kind == FACTOR_INDICATOR)
         return power_of(f, k, ONE);
     if (f->factors.at[k].kind == FACTOR_ABS && is_even(eq))
         return power_of(f, f->factors.at[k].inner, eq);
-    bool needs_abs = !rat_is_int(q) && f->factors.at[k].sign == RL_ANY && !is_even(eq) &&
+    bool needs_abs = !rl_rat_is_int(q) && f->factors.at[k].sign == RL_ANY && !is_even(eq) &&
                      (is_even(e) || !is_alone);
     return power_of(f, needs_abs ? factor_abs(f, k) : k, eq);
 }
@@ -365,13 +365,13 @@ static u32 mono_power(form *f, u32 m, rat q)
     mono x = f->monos.at[m];
     u32 result = 0;
     for (i64 i = 0; i < x.n; i++)
-        result = mono_mul(f, result, power_power(f, x.at[i].factor, x.at[i].q, q, x.n == 1));
+        result = rl_mono_mul(f, result, power_power(f, x.at[i].factor, x.at[i].q, q, x.n == 1));
     return result;
 }
 
 static u32 mono_inverse(form *f, u32 m)
 {
-    return mono_pow(f, m, (rat){-1, 1});
+    return rl_mono_pow(f, m, (rat){-1, 1});
 }
 
 static poly power_form(form *f, poly p, rat q, ir_term operand, ir_term t);
@@ -379,15 +379,15 @@ static poly power_form(form *f, poly p, rat q, ir_term operand, ir_term t);
 /* A sum of tile and results to a power: what all terms share of the results leaves. */
 static poly power_of_mixed(form *f, poly p, rat q, ir_term t)
 {
-    u32 common = poly_common(f, p);
-    bool may_leave = rat_is_int(q) || mono_sign(f, common) != RL_ANY;
+    u32 common = rl_poly_common(f, p);
+    bool may_leave = rl_rat_is_int(q) || mono_sign(f, common) != RL_ANY;
     if (common && may_leave) {
-        poly rest = poly_scale(f, p, ONE, mono_inverse(f, common));
-        if (poly_dep(f, rest) != DEP_MIXED)
-            return poly_mul(f, poly_mono(f, mono_power(f, common, q), ONE),
-                            power_form(f, rest, q, (ir_term){0}, t));
+        poly rest = rl_poly_scale(f, p, ONE, mono_inverse(f, common));
+        if (rl_poly_dep(f, rest) != DEP_MIXED)
+            return rl_poly_mul(f, rl_poly_mono(f, mono_power(f, common, q), ONE),
+                               power_form(f, rest, q, (ir_term){0}, t));
     }
-    if (!rat_is_int(q) || q.n < 1 || q.n > FORM_MAX_DEGREE)
+    if (!rl_rat_is_int(q) || q.n < 1 || q.n > FORM_MAX_DEGREE)
         return opaque(f, t);
     poly result = p;
     for (i64 i = 1; i < q.n && !f->stop; i++)
@@ -400,87 +400,90 @@ static poly power_form(form *f, poly p, rat q, ir_term operand, ir_term t)
     if (q.n == 0)
         return poly_int(f, 1);
     if (p.n == 0)
-        return q.n > 0 ? poly_zero() : opaque(f, t);
-    if (rat_is(q, 1))
+        return q.n > 0 ? rl_poly_zero() : opaque(f, t);
+    if (rl_rat_is(q, 1))
         return p;
     if (p.n == 1) {
         rat c;
         u32 m = mono_power(f, p.at[0].mono, q);
         if (rat_pow(f, p.at[0].c, q, &c))
-            return poly_mono(f, m, c);
+            return rl_poly_mono(f, m, c);
         if (p.at[0].c.n < 0)
             return opaque(f, t);
-        ir_term root = tm_real(f, pow(rat_value(p.at[0].c), rat_value(q)));
-        return poly_scale(f, opaque(f, root), ONE, m);
+        ir_term root = rl_tm_real(f, pow(rl_rat_value(p.at[0].c), rl_rat_value(q)));
+        return rl_poly_scale(f, opaque(f, root), ONE, m);
     }
-    p = poly_flat(f, p);
-    if (poly_dep(f, p) == DEP_MIXED)
+    p = rl_poly_flat(f, p);
+    if (rl_poly_dep(f, p) == DEP_MIXED)
         return power_of_mixed(f, p, q, t);
-    if (!rat_is_int(q))
-        return poly_mono(f, power_of(f, factor_sum(f, p, operand), q), ONE);
+    if (!rl_rat_is_int(q))
+        return rl_poly_mono(f, power_of(f, factor_sum(f, p, operand), q), ONE);
     poly g = grouped_sum(f, p);
     rat c;
     if (!rat_pow(f, g.at[0].c, q, &c))
         return opaque(f, t);
-    return poly_mono(f, mono_pow(f, g.at[0].mono, q), c);
+    return rl_poly_mono(f, rl_mono_pow(f, g.at[0].mono, q), c);
 }
 
 static bool is_minus_infinity(form *f, u32 m)
 {
     mono x = f->monos.at[m];
     f64 value;
-    return x.n == 1 && rat_is(x.at[0].q, 1) && f->factors.at[x.at[0].factor].kind == FACTOR_LEAF &&
-           tm_is_const(f, f->factors.at[x.at[0].factor].term, &value) && isinf(value) && value < 0;
+    return x.n == 1 && rl_rat_is(x.at[0].q, 1) &&
+           f->factors.at[x.at[0].factor].kind == FACTOR_LEAF &&
+           rl_tm_is_const(f, f->factors.at[x.at[0].factor].term, &value) && isinf(value) &&
+           value < 0;
 }
 
 static poly exp_form(form *f, poly p)
 {
-    p = poly_flat(f, p);
+    p = rl_poly_flat(f, p);
     u32 m = 0;
     for (i64 i = 0; i < p.n; i++) {
         mono x = f->monos.at[p.at[i].mono];
         if (is_minus_infinity(f, p.at[i].mono) && p.at[i].c.n > 0)
-            return poly_zero();
-        const factor *k = x.n == 1 && rat_is(x.at[0].q, 1) ? &f->factors.at[x.at[0].factor] : NULL;
-        u32 base = k && k->kind == FACTOR_LOG ? k->inner : factor_exp(f, p.at[i].mono);
-        m = mono_mul(f, m, power_of(f, base, p.at[i].c));
+            return rl_poly_zero();
+        const factor *k =
+            x.n == 1 && rl_rat_is(x.at[0].q, 1) ? &f->factors.at[x.at[0].factor] : NULL;
+        u32 base = k && k->kind == FACTOR_LOG ? k->inner : rl_factor_exp(f, p.at[i].mono);
+        m = rl_mono_mul(f, m, power_of(f, base, p.at[i].c));
     }
-    return poly_mono(f, m, ONE);
+    return rl_poly_mono(f, m, ONE);
 }
 
 static poly log_form(form *f, poly p, ir_term operand, ir_term t)
 {
-    p = poly_flat(f, p);
+    p = rl_poly_flat(f, p);
     if (p.n == 0)
         return opaque(f, t);
     if (p.n == 1) {
         if (p.at[0].c.n < 0)
             return opaque(f, t);
         mono x = f->monos.at[p.at[0].mono];
-        poly sum = poly_zero();
-        if (!rat_is(p.at[0].c, 1))
-            sum = opaque(f, tm_real(f, log(rat_value(p.at[0].c))));
+        poly sum = rl_poly_zero();
+        if (!rl_rat_is(p.at[0].c, 1))
+            sum = opaque(f, rl_tm_real(f, log(rl_rat_value(p.at[0].c))));
         for (i64 i = 0; i < x.n; i++) {
             u32 k = x.at[i].factor;
             if (f->factors.at[k].kind == FACTOR_EXP) {
-                sum = poly_add(f, sum, poly_mono(f, f->factors.at[k].mono, x.at[i].q));
+                sum = rl_poly_add(f, sum, rl_poly_mono(f, f->factors.at[k].mono, x.at[i].q));
                 continue;
             }
             if (is_even(x.at[i].q) || x.n > 1)
                 k = factor_abs(f, k);
             u32 l = factor_of_factor(f, FACTOR_LOG, k);
-            sum = poly_add(f, sum, poly_mono(f, power_of(f, l, ONE), x.at[i].q));
+            sum = rl_poly_add(f, sum, rl_poly_mono(f, power_of(f, l, ONE), x.at[i].q));
         }
         return sum;
     }
-    if (poly_dep(f, p) != DEP_MIXED)
+    if (rl_poly_dep(f, p) != DEP_MIXED)
         return poly_factor(f, factor_of_factor(f, FACTOR_LOG, factor_sum(f, p, operand)));
-    u32 common = poly_common(f, p);
+    u32 common = rl_poly_common(f, p);
     if (common && mono_sign(f, common) == RL_POSITIVE) {
-        poly rest = poly_scale(f, p, ONE, mono_inverse(f, common));
-        if (poly_dep(f, rest) != DEP_MIXED)
-            return poly_add(f, log_form(f, poly_mono(f, common, ONE), (ir_term){0}, t),
-                            log_form(f, rest, (ir_term){0}, t));
+        poly rest = rl_poly_scale(f, p, ONE, mono_inverse(f, common));
+        if (rl_poly_dep(f, rest) != DEP_MIXED)
+            return rl_poly_add(f, log_form(f, rl_poly_mono(f, common, ONE), (ir_term){0}, t),
+                               log_form(f, rest, (ir_term){0}, t));
     }
     return opaque(f, t);
 }
@@ -491,28 +494,28 @@ static u32 mono_abs(form *f, u32 m)
     u32 result = 0;
     for (i64 i = 0; i < x.n; i++) {
         u32 k = is_even(x.at[i].q) ? x.at[i].factor : factor_abs(f, x.at[i].factor);
-        result = mono_mul(f, result, power_of(f, k, x.at[i].q));
+        result = rl_mono_mul(f, result, power_of(f, k, x.at[i].q));
     }
     return result;
 }
 
 static poly abs_form(form *f, poly p, ir_term operand, ir_term t)
 {
-    p = poly_flat(f, p);
-    if (p.n == 0 || form_sign(f, operand) != RL_ANY)
+    p = rl_poly_flat(f, p);
+    if (p.n == 0 || rl_form_sign(f, operand) != RL_ANY)
         return p;
-    if (p.n > 1 && poly_dep(f, p) != DEP_MIXED)
+    if (p.n > 1 && rl_poly_dep(f, p) != DEP_MIXED)
         p = grouped_sum(f, p);
     if (p.n == 1) {
         rat c = p.at[0].c;
-        return poly_mono(f, mono_abs(f, p.at[0].mono), c.n < 0 ? (rat){-c.n, c.d} : c);
+        return rl_poly_mono(f, mono_abs(f, p.at[0].mono), c.n < 0 ? (rat){-c.n, c.d} : c);
     }
-    u32 common = poly_common(f, p);
+    u32 common = rl_poly_common(f, p);
     if (common) {
-        poly rest = poly_scale(f, p, ONE, mono_inverse(f, common));
-        if (poly_dep(f, rest) != DEP_MIXED)
-            return poly_scale(f, abs_form(f, rest, print_poly(f, rest), t), ONE,
-                              mono_abs(f, common));
+        poly rest = rl_poly_scale(f, p, ONE, mono_inverse(f, common));
+        if (rl_poly_dep(f, rest) != DEP_MIXED)
+            return rl_poly_scale(f, abs_form(f, rest, rl_print_poly(f, rest), t), ONE,
+                                 mono_abs(f, common));
     }
     return opaque(f, t);
 }
@@ -522,21 +525,21 @@ static poly abs_form(form *f, poly p, ir_term operand, ir_term t)
 /* Terms that a and b have in common; with `only_s`, those of earlier results alone. */
 static poly shared_terms(form *f, poly a, poly b, bool only_s)
 {
-    poly sum = poly_zero();
+    poly sum = rl_poly_zero();
     for (i64 i = 0; i < a.n; i++)
         for (i64 j = 0; j < b.n; j++)
-            if (a.at[i].mono == b.at[j].mono && rat_eq(a.at[i].c, b.at[j].c) &&
-                (!only_s || mono_dep(f, a.at[i].mono) == DEP_S))
-                sum = poly_add(f, sum, poly_mono(f, a.at[i].mono, a.at[i].c));
+            if (a.at[i].mono == b.at[j].mono && rl_rat_eq(a.at[i].c, b.at[j].c) &&
+                (!only_s || rl_mono_dep(f, a.at[i].mono) == DEP_S))
+                sum = rl_poly_add(f, sum, rl_poly_mono(f, a.at[i].mono, a.at[i].c));
     return sum;
 }
 
 static poly terms_of_results(form *f, poly p)
 {
-    poly sum = poly_zero();
+    poly sum = rl_poly_zero();
     for (i64 i = 0; i < p.n; i++)
-        if (mono_dep(f, p.at[i].mono) == DEP_S)
-            sum = poly_add(f, sum, poly_mono(f, p.at[i].mono, p.at[i].c));
+        if (rl_mono_dep(f, p.at[i].mono) == DEP_S)
+            sum = rl_poly_add(f, sum, rl_poly_mono(f, p.at[i].mono, p.at[i].c));
     return sum;
 }
 
@@ -544,53 +547,55 @@ static poly terms_of_results(form *f, poly p)
 static u32 common_of_both(form *f, poly a, poly b)
 {
     if (a.n == 0 || b.n == 0)
-        return poly_common(f, a.n ? a : b);
+        return rl_poly_common(f, a.n ? a : b);
     pterm *at = NEW_N(f->a, pterm, a.n + b.n);
     memcpy(at, a.at, (size_t)a.n * sizeof *at);
     memcpy(at + a.n, b.at, (size_t)b.n * sizeof *at);
-    return poly_common(f, (poly){at, a.n + b.n});
+    return rl_poly_common(f, (poly){at, a.n + b.n});
 }
 
 static poly extremum_form(form *f, ir_op op, ir_term t)
 {
     const ir_node *n = ir_get(f->w, t);
-    if (form_dep(f, t) != DEP_MIXED)
+    if (rl_form_dep(f, t) != DEP_MIXED)
         return opaque(f, t);
-    poly a = poly_flat(f, form_of(f, n->args[0])), b = poly_flat(f, form_of(f, n->args[1]));
+    poly a = rl_poly_flat(f, rl_form_of(f, n->args[0])),
+         b = rl_poly_flat(f, rl_form_of(f, n->args[1]));
     poly both = shared_terms(f, a, b, true);
-    a = poly_sub(f, a, both);
-    b = poly_sub(f, b, both);
+    a = rl_poly_sub(f, a, both);
+    b = rl_poly_sub(f, b, both);
     u32 common = common_of_both(f, a, b);
     if (mono_sign(f, common) == RL_ANY)
         common = 0;
-    a = poly_scale(f, a, ONE, mono_inverse(f, common));
-    b = poly_scale(f, b, ONE, mono_inverse(f, common));
-    if ((poly_dep(f, a) | poly_dep(f, b)) == DEP_MIXED)
+    a = rl_poly_scale(f, a, ONE, mono_inverse(f, common));
+    b = rl_poly_scale(f, b, ONE, mono_inverse(f, common));
+    if ((rl_poly_dep(f, a) | rl_poly_dep(f, b)) == DEP_MIXED)
         return opaque(f, t);
-    poly rest = opaque(f, tm_2(f, op, print_poly(f, a), print_poly(f, b)));
-    return poly_add(f, poly_scale(f, rest, ONE, common), both);
+    poly rest = opaque(f, rl_tm_2(f, op, rl_print_poly(f, a), rl_print_poly(f, b)));
+    return rl_poly_add(f, rl_poly_scale(f, rest, ONE, common), both);
 }
 
 /* The bool term with what cancels on both sides of a comparison taken away. */
 static ir_term test_form(form *f, ir_term t)
 {
     const ir_node *n = ir_get(f->w, t);
-    if (form_dep(f, t) != DEP_MIXED)
+    if (rl_form_dep(f, t) != DEP_MIXED)
         return t;
     bool compares = n->op == IR_lt || n->op == IR_le || n->op == IR_eq || n->op == IR_ne;
     if (compares && dtype_is_float((dtype)ir_get(f->w, n->args[0])->dtype)) {
-        poly a = poly_flat(f, form_of(f, n->args[0])), b = poly_flat(f, form_of(f, n->args[1]));
+        poly a = rl_poly_flat(f, rl_form_of(f, n->args[0])),
+             b = rl_poly_flat(f, rl_form_of(f, n->args[1]));
         poly both = shared_terms(f, a, b, false);
-        a = poly_sub(f, a, both);
-        b = poly_sub(f, b, both);
+        a = rl_poly_sub(f, a, both);
+        b = rl_poly_sub(f, b, both);
         u32 common = common_of_both(f, a, b);
         if (mono_sign(f, common) == RL_POSITIVE) {
-            a = poly_scale(f, a, ONE, mono_inverse(f, common));
-            b = poly_scale(f, b, ONE, mono_inverse(f, common));
+            a = rl_poly_scale(f, a, ONE, mono_inverse(f, common));
+            b = rl_poly_scale(f, b, ONE, mono_inverse(f, common));
         }
-        if ((poly_dep(f, a) | poly_dep(f, b)) == DEP_MIXED)
+        if ((rl_poly_dep(f, a) | rl_poly_dep(f, b)) == DEP_MIXED)
             return t;
-        return ir_2(f->w, (ir_op)n->op, print_poly(f, a), print_poly(f, b));
+        return ir_2(f->w, (ir_op)n->op, rl_print_poly(f, a), rl_print_poly(f, b));
     }
     if (n->op != IR_and && n->op != IR_or && n->op != IR_xor && n->op != IR_not)
         return t;
@@ -607,7 +612,7 @@ static bool has_infinity(form *f, poly p)
         mono x = f->monos.at[p.at[i].mono];
         for (i64 j = 0; j < x.n; j++) {
             f64 value;
-            if (tm_is_const(f, f->factors.at[x.at[j].factor].term, &value) && !isfinite(value))
+            if (rl_tm_is_const(f, f->factors.at[x.at[j].factor].term, &value) && !isfinite(value))
                 return true;
         }
     }
@@ -618,35 +623,37 @@ static poly where_form(form *f, ir_term t)
 {
     ir_node n = *ir_get(f->w, t);
     ir_term test = test_form(f, n.args[0]);
-    u8 test_dep = form_dep(f, test);
+    u8 test_dep = rl_form_dep(f, test);
     if (test_dep == DEP_MIXED)
         return opaque(f, t);
-    poly a = poly_flat(f, form_of(f, n.args[1])), b = poly_flat(f, form_of(f, n.args[2]));
+    poly a = rl_poly_flat(f, rl_form_of(f, n.args[1])),
+         b = rl_poly_flat(f, rl_form_of(f, n.args[2]));
     for (int side = 0; side < 2; side++) {
         poly other = side ? b : a, masked = side ? a : b;
-        if (masked.n != 1 || !rat_is(masked.at[0].c, 1) || !is_minus_infinity(f, masked.at[0].mono))
+        if (masked.n != 1 || !rl_rat_is(masked.at[0].c, 1) ||
+            !is_minus_infinity(f, masked.at[0].mono))
             continue;
         poly leaves = terms_of_results(f, other);
-        other = poly_sub(f, other, leaves);
-        if ((poly_dep(f, other) | test_dep) == DEP_MIXED || leaves.n == 0)
+        other = rl_poly_sub(f, other, leaves);
+        if ((rl_poly_dep(f, other) | test_dep) == DEP_MIXED || leaves.n == 0)
             return opaque(f, t);
-        ir_term x = print_poly(f, other), inf = tm_real(f, -(f64)INFINITY);
-        ir_term rest = side ? tm_where(f, test, inf, x) : tm_where(f, test, x, inf);
-        return poly_add(f, opaque(f, rest), leaves);
+        ir_term x = rl_print_poly(f, other), inf = rl_tm_real(f, -(f64)INFINITY);
+        ir_term rest = side ? rl_tm_where(f, test, inf, x) : rl_tm_where(f, test, x, inf);
+        return rl_poly_add(f, opaque(f, rest), leaves);
     }
     poly both = shared_terms(f, a, b, false);
-    a = poly_sub(f, a, both);
-    b = poly_sub(f, b, both);
+    a = rl_poly_sub(f, a, both);
+    b = rl_poly_sub(f, b, both);
     /* A choice between two values of the tile (or of results) is a value of it; a masked one is
      * not. */
-    bool is_pure = form_dep(f, t) != DEP_MIXED && both.n == 0 && a.n && b.n;
+    bool is_pure = rl_form_dep(f, t) != DEP_MIXED && both.n == 0 && a.n && b.n;
     if (is_pure || has_infinity(f, a) || has_infinity(f, b))
         return opaque(f, t);
     poly yes = product(f, poly_factor(f, factor_indicator(f, test)), a);
     ir_term negated =
         ir_get(f->w, test)->op == IR_not ? ir_get(f->w, test)->args[0] : ir_1(f->w, IR_not, test);
     poly no = b.n ? product(f, poly_factor(f, factor_indicator(f, negated)), b) : b;
-    return poly_add(f, both, poly_add(f, yes, no));
+    return rl_poly_add(f, both, rl_poly_add(f, yes, no));
 }
 
 /* ---- reductions inside the tile -------------------------------------------------------------- */
@@ -678,14 +685,14 @@ static bool count_of(form *f, ir_atoms missing, poly *out)
             return false;
         count = poly_factor(f, f->lanes_factor);
     }
-    *out = poly_scale(f, count, (rat){n, 1}, 0);
+    *out = rl_poly_scale(f, count, (rat){n, 1}, 0);
     return true;
 }
 
 static poly row_sum_form(form *f, poly p, ir_atoms axis, ir_term t)
 {
-    poly sum = poly_zero();
-    p = poly_flat(f, p);
+    poly sum = rl_poly_zero();
+    p = rl_poly_flat(f, p);
     for (i64 i = 0; i < p.n; i++) {
         mono m = f->monos.at[p.at[i].mono];
         power *in = NEW_N(f->a, power, m.n), *out = NEW_N(f->a, power, m.n);
@@ -696,28 +703,28 @@ static poly row_sum_form(form *f, poly p, ir_atoms axis, ir_term t)
             else
                 in[in_n++] = m.at[j];
         }
-        u32 outer = mono_of(f, out, out_n), inner = mono_of(f, in, in_n);
+        u32 outer = rl_mono_of(f, out, out_n), inner = rl_mono_of(f, in, in_n);
         ir_atoms there, missing;
         poly count;
-        split_axis(f, axis, mono_dims(f, inner), &there, &missing);
+        split_axis(f, axis, rl_mono_dims(f, inner), &there, &missing);
         if (!count_of(f, missing, &count))
             return opaque(f, t);
         poly row = poly_int(f, 1);
-        const factor *k = in_n == 1 && rat_is(in[0].q, 1) ? &f->factors.at[in[0].factor] : NULL;
+        const factor *k = in_n == 1 && rl_rat_is(in[0].q, 1) ? &f->factors.at[in[0].factor] : NULL;
         if (k && k->kind == FACTOR_SUM) {
             poly parts = row_sum_form(f, k->sum, axis, t);
-            sum = poly_add(f, sum, poly_scale(f, parts, p.at[i].c, outer));
+            sum = rl_poly_add(f, sum, rl_poly_scale(f, parts, p.at[i].c, outer));
             continue;
         }
         if (there.n) {
-            poly body = poly_mono(f, inner, ONE);
+            poly body = rl_poly_mono(f, inner, ONE);
             if (k && k->kind == FACTOR_ROW && k->op == IR_SUM) {
                 there = ir_atoms_union(f->w, there, k->axis);
                 body = k->sum;
             }
             row = poly_factor(f, factor_row(f, IR_SUM, body, there, (ir_term){0}));
         }
-        sum = poly_add(f, sum, poly_scale(f, poly_mul(f, row, count), p.at[i].c, outer));
+        sum = rl_poly_add(f, sum, rl_poly_scale(f, rl_poly_mul(f, row, count), p.at[i].c, outer));
     }
     return sum;
 }
@@ -730,33 +737,33 @@ static u32 free_part(form *f, u32 m, ir_atoms axis)
     for (i64 i = 0; i < x.n; i++)
         if (is_free(f, x.at[i].factor, axis))
             at[n++] = x.at[i];
-    return mono_of(f, at, n);
+    return rl_mono_of(f, at, n);
 }
 
 static poly row_extremum_form(form *f, ir_reducer op, ir_term operand, ir_atoms axis, ir_term t)
 {
-    poly p = poly_flat(f, form_of(f, operand)), leaves = poly_zero();
+    poly p = rl_poly_flat(f, rl_form_of(f, operand)), leaves = rl_poly_zero();
     for (i64 i = 0; i < p.n; i++) {
         u32 m = p.at[i].mono;
-        if (mono_dep(f, m) == DEP_S && free_part(f, m, axis) == m)
-            leaves = poly_add(f, leaves, poly_mono(f, m, p.at[i].c));
+        if (rl_mono_dep(f, m) == DEP_S && free_part(f, m, axis) == m)
+            leaves = rl_poly_add(f, leaves, rl_poly_mono(f, m, p.at[i].c));
     }
-    p = poly_sub(f, p, leaves);
-    u32 common = free_part(f, poly_common(f, p), axis);
+    p = rl_poly_sub(f, p, leaves);
+    u32 common = free_part(f, rl_poly_common(f, p), axis);
     if (mono_sign(f, common) == RL_ANY)
         common = 0;
     if (common)
-        p = poly_scale(f, p, ONE, mono_inverse(f, common));
+        p = rl_poly_scale(f, p, ONE, mono_inverse(f, common));
     ir_atoms there, missing, dims = {0};
     for (i64 i = 0; i < p.n; i++)
-        dims = ir_atoms_union(f->w, dims, mono_dims(f, p.at[i].mono));
+        dims = ir_atoms_union(f->w, dims, rl_mono_dims(f, p.at[i].mono));
     split_axis(f, axis, dims, &there, &missing);
     poly rest = p;
     if (there.n) {
         bool as_is = leaves.n == 0 && common == 0 && missing.n == 0;
         rest = poly_factor(f, factor_row(f, op, p, there, as_is ? t : (ir_term){0}));
     }
-    return poly_add(f, poly_scale(f, rest, ONE, common), leaves);
+    return rl_poly_add(f, rl_poly_scale(f, rest, ONE, common), leaves);
 }
 
 /* ---- the rows ------------------------------------------------------------------------------- */
@@ -770,18 +777,18 @@ static poly literal_form(form *f, ir_term t)
     f64 n = x * (f64)d;
     if (!(fabs(n) <= 1e9) || n != floor(n))
         return opaque(f, t);
-    return poly_mono(f, 0, rat_of((i64)n, d));
+    return rl_poly_mono(f, 0, rl_rat_of((i64)n, d));
 }
 
 /* A constant exponent, when it is a small rational. */
 static bool exponent_of(form *f, ir_term t, rat *q)
 {
     f64 x;
-    if (!tm_is_const(f, t, &x))
+    if (!rl_tm_is_const(f, t, &x))
         return false;
     for (i64 d = 1; d <= 4; d++)
         if (x * (f64)d == floor(x * (f64)d) && fabs(x) <= 32) {
-            *q = rat_of((i64)(x * (f64)d), d);
+            *q = rl_rat_of((i64)(x * (f64)d), d);
             return true;
         }
     return false;
@@ -799,57 +806,57 @@ static poly compute_form(form *f, ir_term t, const char **row)
         return literal_form(f, t);
     case IR_add:
         *row = "add";
-        return poly_add(f, form_of(f, a), form_of(f, b));
+        return rl_poly_add(f, rl_form_of(f, a), rl_form_of(f, b));
     case IR_sub:
         *row = "sub";
-        return poly_sub(f, form_of(f, a), form_of(f, b));
+        return rl_poly_sub(f, rl_form_of(f, a), rl_form_of(f, b));
     case IR_neg:
         *row = "neg";
-        return poly_scale(f, form_of(f, a), (rat){-1, 1}, 0);
+        return rl_poly_scale(f, rl_form_of(f, a), (rat){-1, 1}, 0);
     case IR_cast:
         if (!dtype_is_float((dtype)ir_get(f->w, a)->dtype))
             break;
         *row = "cast";
-        return form_of(f, a);
+        return rl_form_of(f, a);
     case IR_expand:
         *row = "cast";
-        return form_of(f, a);
+        return rl_form_of(f, a);
     case IR_mul:
         *row = "mul";
         if (a.i == b.i)
-            return power_form(f, form_of(f, a), (rat){2, 1}, a, t);
-        return product(f, form_of(f, a), form_of(f, b));
+            return power_form(f, rl_form_of(f, a), (rat){2, 1}, a, t);
+        return product(f, rl_form_of(f, a), rl_form_of(f, b));
     case IR_div:
         *row = "div";
-        return product(f, form_of(f, a),
-                       power_form(f, form_of(f, b), (rat){-1, 1}, b, tm_1(f, IR_recip, b)));
+        return product(f, rl_form_of(f, a),
+                       power_form(f, rl_form_of(f, b), (rat){-1, 1}, b, rl_tm_1(f, IR_recip, b)));
     case IR_square:
         *row = "power";
-        return power_form(f, form_of(f, a), (rat){2, 1}, a, t);
+        return power_form(f, rl_form_of(f, a), (rat){2, 1}, a, t);
     case IR_sqrt:
     case IR_rsqrt:
         *row = "power";
-        return power_form(f, form_of(f, a), n.op == IR_sqrt ? (rat){1, 2} : (rat){-1, 2}, a, t);
+        return power_form(f, rl_form_of(f, a), n.op == IR_sqrt ? (rat){1, 2} : (rat){-1, 2}, a, t);
     case IR_recip:
         *row = "power";
-        return power_form(f, form_of(f, a), (rat){-1, 1}, a, t);
+        return power_form(f, rl_form_of(f, a), (rat){-1, 1}, a, t);
     case IR_pow:
         if (!exponent_of(f, b, &q))
             break;
         *row = "power";
-        return power_form(f, form_of(f, a), q, a, t);
+        return power_form(f, rl_form_of(f, a), q, a, t);
     case IR_exp:
         *row = "exp";
-        return exp_form(f, form_of(f, a));
+        return exp_form(f, rl_form_of(f, a));
     case IR_exp2:
         *row = "exp";
-        return exp_form(f, product(f, form_of(f, a), opaque(f, tm_real(f, log(2.0)))));
+        return exp_form(f, product(f, rl_form_of(f, a), opaque(f, rl_tm_real(f, log(2.0)))));
     case IR_log:
         *row = "log";
-        return log_form(f, form_of(f, a), a, t);
+        return log_form(f, rl_form_of(f, a), a, t);
     case IR_abs:
         *row = "abs";
-        return abs_form(f, form_of(f, a), a, t);
+        return abs_form(f, rl_form_of(f, a), a, t);
     case IR_max:
     case IR_min:
         *row = "extremum";
@@ -859,11 +866,11 @@ static poly compute_form(form *f, ir_term t, const char **row)
         return where_form(f, t);
     case IR_matmul:
         *row = "matmul";
-        return row_sum_form(f, product(f, form_of(f, a), form_of(f, b)), n.attr.axis, t);
+        return row_sum_form(f, product(f, rl_form_of(f, a), rl_form_of(f, b)), n.attr.axis, t);
     case IR_reduce:
         if (n.attr.reducer == IR_SUM) {
             *row = "row-sum";
-            return row_sum_form(f, form_of(f, a), n.attr.axis, t);
+            return row_sum_form(f, rl_form_of(f, a), n.attr.axis, t);
         }
         if (n.attr.reducer == IR_MAX || n.attr.reducer == IR_MIN) {
             *row = "row-extremum";
@@ -877,7 +884,7 @@ static poly compute_form(form *f, ir_term t, const char **row)
     return opaque(f, t);
 }
 
-poly form_of(form *f, ir_term t)
+poly rl_form_of(form *f, ir_term t)
 {
     memo_reserve(f, t);
     if (f->by_term.at[t.i].known)

@@ -79,63 +79,63 @@ typedef struct form {
 } form;
 
 /* repair_form.c: arithmetic and the rows */
-rat rat_of(i64 n, i64 d);
-rat rat_add(form *f, rat a, rat b);
-rat rat_mul(form *f, rat a, rat b);
-bool rat_is(rat a, i64 n);
-bool rat_eq(rat a, rat b);
-bool rat_is_int(rat a);
-f64 rat_value(rat a);
+rat rl_rat_of(i64 n, i64 d);
+rat rl_rat_add(form *f, rat a, rat b);
+rat rl_rat_mul(form *f, rat a, rat b);
+bool rl_rat_is(rat a, i64 n);
+bool rl_rat_eq(rat a, rat b);
+bool rl_rat_is_int(rat a);
+f64 rl_rat_value(rat a);
 
-form *form_new(arena *a, ir_program *w, dtype real, ir_atoms axis);
+form *rl_form_new(arena *a, ir_program *w, dtype real, ir_atoms axis);
 /* What an `in` term stands for; DEP_X, DEP_S or 0. */
-void form_leaf(form *f, ir_term t, u8 dep, rl_sign sign);
-u8 form_dep(form *f, ir_term t);
-rl_sign form_sign(form *f, ir_term t);
+void rl_form_leaf(form *f, ir_term t, u8 dep, rl_sign sign);
+u8 rl_form_dep(form *f, ir_term t);
+rl_sign rl_form_sign(form *f, ir_term t);
 /* The normal form of a float term. */
-poly form_of(form *f, ir_term t);
+poly rl_form_of(form *f, ir_term t);
 
-u32 mono_of(form *f, const power *at, i64 n);
-u32 mono_mul(form *f, u32 a, u32 b);
-u32 mono_pow(form *f, u32 m, rat q);
-rat mono_exponent(const form *f, u32 m, u32 factor);
+u32 rl_mono_of(form *f, const power *at, i64 n);
+u32 rl_mono_mul(form *f, u32 a, u32 b);
+u32 rl_mono_pow(form *f, u32 m, rat q);
+rat rl_mono_exponent(const form *f, u32 m, u32 factor);
 /* The powers of `m` whose factor has exactly the dependence given by mask: (dep & mask) == want. */
-u32 mono_part(form *f, u32 m, u8 mask, u8 want);
-u8 mono_dep(const form *f, u32 m);
-ir_atoms mono_dims(form *f, u32 m);
+u32 rl_mono_part(form *f, u32 m, u8 mask, u8 want);
+u8 rl_mono_dep(const form *f, u32 m);
+ir_atoms rl_mono_dims(form *f, u32 m);
 
-poly poly_zero(void);
-poly poly_mono(form *f, u32 m, rat c);
-poly poly_add(form *f, poly a, poly b);
-poly poly_scale(form *f, poly a, rat c, u32 m);
-poly poly_sub(form *f, poly a, poly b);
+poly rl_poly_zero(void);
+poly rl_poly_mono(form *f, u32 m, rat c);
+poly rl_poly_add(form *f, poly a, poly b);
+poly rl_poly_scale(form *f, poly a, rat c, u32 m);
+poly rl_poly_sub(form *f, poly a, poly b);
 /* Plain product, nothing grouped. */
-poly poly_mul(form *f, poly a, poly b);
-bool poly_eq(poly a, poly b);
+poly rl_poly_mul(form *f, poly a, poly b);
+bool rl_poly_eq(poly a, poly b);
 /* a = c * b for a rational c? */
-bool poly_ratio(form *f, poly a, poly b, rat *c);
-u8 poly_dep(const form *f, poly p);
+bool rl_poly_ratio(form *f, poly a, poly b, rat *c);
+u8 rl_poly_dep(const form *f, poly p);
 /* Factors that are single sums are replaced by their terms. */
-poly poly_flat(form *f, poly p);
+poly rl_poly_flat(form *f, poly p);
 /* The exponents that all terms share, of factors that depend on earlier results. */
-u32 poly_common(form *f, poly p);
-u32 factor_leaf(form *f, ir_term t);
-u32 factor_exp(form *f, u32 m);
+u32 rl_poly_common(form *f, poly p);
+u32 rl_factor_leaf(form *f, ir_term t);
+u32 rl_factor_exp(form *f, u32 m);
 
 /* repair_print.c: terms */
-ir_term tm_real(form *f, f64 x);
-ir_term tm_1(form *f, ir_op op, ir_term a);
+ir_term rl_tm_real(form *f, f64 x);
+ir_term rl_tm_1(form *f, ir_op op, ir_term a);
 /* With 0 and 1 and constants folded. */
-ir_term tm_2(form *f, ir_op op, ir_term a, ir_term b);
-ir_term tm_where(form *f, ir_term c, ir_term a, ir_term b);
-bool tm_is_const(const form *f, ir_term t, f64 *value);
+ir_term rl_tm_2(form *f, ir_op op, ir_term a, ir_term b);
+ir_term rl_tm_where(form *f, ir_term c, ir_term a, ir_term b);
+bool rl_tm_is_const(const form *f, ir_term t, f64 *value);
 /* Sum or extremum inside the tile; atoms of the axis that x lacks count the live positions. None
  * when x lacks some atoms of the axis and has others. */
-ir_term tm_reduce(form *f, ir_reducer op, ir_term x, ir_atoms axis);
+ir_term rl_tm_reduce(form *f, ir_reducer op, ir_term x, ir_atoms axis);
 /* The operator again with other operands, simplified by tm_2. */
-ir_term tm_again(form *f, ir_term t, const ir_term *args);
-ir_term print_mono(form *f, rat c, u32 m);
-ir_term print_poly(form *f, poly p);
+ir_term rl_tm_again(form *f, ir_term t, const ir_term *args);
+ir_term rl_print_mono(form *f, rat c, u32 m);
+ir_term rl_print_poly(form *f, poly p);
 
 /* Replaces the `in` leaves of terms. */
 typedef struct substitution {
@@ -145,7 +145,7 @@ typedef struct substitution {
     VEC(ir_term) done[2]; /* by term, and whether it stands under a power, a log or a division */
 } substitution;
 /* `under`: t stands under a power, a logarithm or a division. */
-ir_term substitute(substitution *s, ir_term t, bool under);
+ir_term rl_substitute(substitution *s, ir_term t, bool under);
 
 /* ---- the solver's result, before it is written as lambdas --------------------------------------
  */
@@ -247,39 +247,39 @@ typedef struct draft {
 
 /* repair_cut.c: the body with cut values as leaves, where no other term of a sum in it uses theirs
  */
-ir_term cut_body(solver *s, i64 k);
-bool mentions(const form *f, ir_term t, ir_term leaf);
+ir_term rl_cut_body(solver *s, i64 k);
+bool rl_mentions(const form *f, ir_term t, ir_term leaf);
 
 /* repair_author.c */
 /* Exponentials of results, and powers of a maximum that protect from overflow. */
-u32 rolling_part(solver *s, u32 m);
-u32 exponential_part(form *f, u32 m);
-u32 inverse(form *f, u32 m);
+u32 rl_rolling_part(solver *s, u32 m);
+u32 rl_exponential_part(form *f, u32 m);
+u32 rl_inverse(form *f, u32 m);
 /* b / part */
-u32 without(form *f, u32 b, u32 part);
+u32 rl_without(form *f, u32 b, u32 part);
 /* The sum inside the tile among the factors of a monomial, or NULL. */
-const factor *row_of(const form *f, u32 m, i64 *position);
+const factor *rl_row_of(const form *f, u32 m, i64 *position);
 /* Does t exponentiate a result? */
-bool has_result_exp(form *f, ir_term t);
+bool rl_has_result_exp(form *f, ir_term t);
 /* A term of the tile with the normal form `target`, which is the draft's accumulator j; or none. */
-ir_term contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target);
+ir_term rl_contribution(solver *s, const draft *d, const shape *sh, const u8 *j, poly target);
 
 /* The leaf that stands for accumulator `slot` in readouts. */
-ir_term slot_leaf(solver *s, i64 slot);
-i64 leaf_index(const solver *s, ir_term t);
+ir_term rl_slot_leaf(solver *s, i64 slot);
+i64 rl_leaf_index(const solver *s, ir_term t);
 /* Finds or adds an accumulator of reduction k with this normal form. -1: too many. */
-slot_use add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly target, i64 block);
+slot_use rl_add_accumulator(solver *s, i64 k, ir_reducer op, ir_term term, poly target, i64 block);
 /* A cut value with the extent of the axis replaced by the count of positions so far, which makes it
  * a good reference before all tiles are seen. */
-ir_term with_count(solver *s, i64 k, ir_term t);
-bool solve_order(solver *s, i64 k);
-bool solve_sum(solver *s, i64 k);
+ir_term rl_with_count(solver *s, i64 k, ir_term t);
+bool rl_solve_order(solver *s, i64 k);
+bool rl_solve_sum(solver *s, i64 k);
 /* After "none": what numbers say about it, as the end of the sentence. The workspace is spent. */
-const char *explain_by_numbers(solver *s, i64 k);
-void build_lambdas(solver *s, rl_repair *out);
-const char *write_certificate(solver *s);
+const char *rl_explain_by_numbers(solver *s, i64 k);
+void rl_build_lambdas(solver *s, rl_repair *out);
+const char *rl_write_certificate(solver *s);
 /* "PREFIX.K", made different from every input of the system. */
-const char *fresh_name(solver *s, const char *prefix, i64 k);
-const char *term_text(arena *a, const ir_program *p, ir_term t);
+const char *rl_fresh_name(solver *s, const char *prefix, i64 k);
+const char *rl_term_text(arena *a, const ir_program *p, ir_term t);
 
 #endif

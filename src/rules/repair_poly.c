@@ -12,7 +12,7 @@ static i64 gcd(i64 a, i64 b)
     return a < 0 ? -a : a;
 }
 
-rat rat_of(i64 n, i64 d)
+rat rl_rat_of(i64 n, i64 d)
 {
     i64 g = gcd(n, d);
     if (g > 1) {
@@ -22,7 +22,7 @@ rat rat_of(i64 n, i64 d)
     return d < 0 ? (rat){-n, -d} : (rat){n, d};
 }
 
-rat rat_mul(form *f, rat a, rat b)
+rat rl_rat_mul(form *f, rat a, rat b)
 {
     i64 g = gcd(a.n, b.d), h = gcd(b.n, a.d), n, d;
     g = g ? g : 1;
@@ -31,10 +31,10 @@ rat rat_mul(form *f, rat a, rat b)
         f->stop = "a coefficient leaves 64 bits";
         return a;
     }
-    return rat_of(n, d);
+    return rl_rat_of(n, d);
 }
 
-rat rat_add(form *f, rat a, rat b)
+rat rl_rat_add(form *f, rat a, rat b)
 {
     i64 x, y, n, d;
     if (!mul_i64(a.n, b.d, &x) || !mul_i64(b.n, a.d, &y) || !add_i64(x, y, &n) ||
@@ -42,25 +42,25 @@ rat rat_add(form *f, rat a, rat b)
         f->stop = "a coefficient leaves 64 bits";
         return a;
     }
-    return rat_of(n, d);
+    return rl_rat_of(n, d);
 }
 
-bool rat_is(rat a, i64 n)
+bool rl_rat_is(rat a, i64 n)
 {
     return a.d == 1 && a.n == n;
 }
 
-bool rat_eq(rat a, rat b)
+bool rl_rat_eq(rat a, rat b)
 {
     return a.n == b.n && a.d == b.d;
 }
 
-bool rat_is_int(rat a)
+bool rl_rat_is_int(rat a)
 {
     return a.d == 1;
 }
 
-f64 rat_value(rat a)
+f64 rl_rat_value(rat a)
 {
     return (f64)a.n / (f64)a.d;
 }
@@ -68,7 +68,7 @@ f64 rat_value(rat a)
 /* ---- monomials ------------------------------------------------------------------------------ */
 
 /* `at` sorted by factor, no zero exponent. */
-u32 mono_of(form *f, const power *at, i64 n)
+u32 rl_mono_of(form *f, const power *at, i64 n)
 {
     u64 h = hash_bytes(at, 0, 7);
     for (i64 i = 0; i < n; i++)
@@ -78,7 +78,7 @@ u32 mono_of(form *f, const power *at, i64 n)
         if (m->hash != h || m->n != n)
             continue;
         i64 k = 0;
-        while (k < n && m->at[k].factor == at[k].factor && rat_eq(m->at[k].q, at[k].q))
+        while (k < n && m->at[k].factor == at[k].factor && rl_rat_eq(m->at[k].q, at[k].q))
             k++;
         if (k == n)
             return (u32)i;
@@ -90,12 +90,12 @@ u32 mono_of(form *f, const power *at, i64 n)
     return (u32)f->monos.n - 1;
 }
 
-u8 mono_dep(const form *f, u32 m)
+u8 rl_mono_dep(const form *f, u32 m)
 {
     return f->monos.at[m].dep;
 }
 
-u32 mono_mul(form *f, u32 a, u32 b)
+u32 rl_mono_mul(form *f, u32 a, u32 b)
 {
     mono x = f->monos.at[a], y = f->monos.at[b];
     power *at = NEW_N(f->a, power, x.n + y.n);
@@ -107,17 +107,17 @@ u32 mono_mul(form *f, u32 a, u32 b)
             at[n++] = y.at[j++];
         } else {
             bool is_indicator = f->factors.at[x.at[i].factor].kind == FACTOR_INDICATOR;
-            rat q = is_indicator ? x.at[i].q : rat_add(f, x.at[i].q, y.at[j].q);
+            rat q = is_indicator ? x.at[i].q : rl_rat_add(f, x.at[i].q, y.at[j].q);
             if (q.n != 0)
                 at[n++] = (power){x.at[i].factor, q};
             i++;
             j++;
         }
     }
-    return mono_of(f, at, n);
+    return rl_mono_of(f, at, n);
 }
 
-u32 mono_pow(form *f, u32 m, rat q)
+u32 rl_mono_pow(form *f, u32 m, rat q)
 {
     mono x = f->monos.at[m];
     if (q.n == 0)
@@ -125,12 +125,12 @@ u32 mono_pow(form *f, u32 m, rat q)
     power *at = NEW_N(f->a, power, x.n);
     for (i64 i = 0; i < x.n; i++) {
         bool is_indicator = f->factors.at[x.at[i].factor].kind == FACTOR_INDICATOR;
-        at[i] = (power){x.at[i].factor, is_indicator ? x.at[i].q : rat_mul(f, x.at[i].q, q)};
+        at[i] = (power){x.at[i].factor, is_indicator ? x.at[i].q : rl_rat_mul(f, x.at[i].q, q)};
     }
-    return mono_of(f, at, x.n);
+    return rl_mono_of(f, at, x.n);
 }
 
-rat mono_exponent(const form *f, u32 m, u32 k)
+rat rl_mono_exponent(const form *f, u32 m, u32 k)
 {
     mono x = f->monos.at[m];
     for (i64 i = 0; i < x.n; i++)
@@ -139,7 +139,7 @@ rat mono_exponent(const form *f, u32 m, u32 k)
     return (rat){0, 1};
 }
 
-u32 mono_part(form *f, u32 m, u8 mask, u8 want)
+u32 rl_mono_part(form *f, u32 m, u8 mask, u8 want)
 {
     mono x = f->monos.at[m];
     power *at = NEW_N(f->a, power, x.n);
@@ -147,10 +147,10 @@ u32 mono_part(form *f, u32 m, u8 mask, u8 want)
     for (i64 i = 0; i < x.n; i++)
         if ((f->factors.at[x.at[i].factor].dep & mask) == want)
             at[n++] = x.at[i];
-    return mono_of(f, at, n);
+    return rl_mono_of(f, at, n);
 }
 
-ir_atoms mono_dims(form *f, u32 m)
+ir_atoms rl_mono_dims(form *f, u32 m)
 {
     mono x = f->monos.at[m];
     ir_atoms dims = {0};
@@ -161,20 +161,20 @@ ir_atoms mono_dims(form *f, u32 m)
 
 /* ---- polynomials ---------------------------------------------------------------------------- */
 
-poly poly_zero(void)
+poly rl_poly_zero(void)
 {
     return (poly){0};
 }
 
-poly poly_mono(form *f, u32 m, rat c)
+poly rl_poly_mono(form *f, u32 m, rat c)
 {
     if (c.n == 0)
-        return poly_zero();
+        return rl_poly_zero();
     pterm t = {m, c};
     return (poly){arena_copy(f->a, &t, (i64)sizeof t), 1};
 }
 
-poly poly_add(form *f, poly a, poly b)
+poly rl_poly_add(form *f, poly a, poly b)
 {
     pterm *at = NEW_N(f->a, pterm, a.n + b.n);
     i64 n = 0, i = 0, j = 0;
@@ -184,7 +184,7 @@ poly poly_add(form *f, poly a, poly b)
         } else if (i == a.n || b.at[j].mono < a.at[i].mono) {
             at[n++] = b.at[j++];
         } else {
-            rat c = rat_add(f, a.at[i].c, b.at[j].c);
+            rat c = rl_rat_add(f, a.at[i].c, b.at[j].c);
             if (c.n != 0)
                 at[n++] = (pterm){a.at[i].mono, c};
             i++;
@@ -198,59 +198,59 @@ poly poly_add(form *f, poly a, poly b)
     return (poly){at, n};
 }
 
-poly poly_scale(form *f, poly a, rat c, u32 m)
+poly rl_poly_scale(form *f, poly a, rat c, u32 m)
 {
     if (c.n == 0)
-        return poly_zero();
-    poly sum = poly_zero();
+        return rl_poly_zero();
+    poly sum = rl_poly_zero();
     if (m == 0) {
         pterm *at = NEW_N(f->a, pterm, a.n);
         for (i64 i = 0; i < a.n; i++)
-            at[i] = (pterm){a.at[i].mono, rat_mul(f, a.at[i].c, c)};
+            at[i] = (pterm){a.at[i].mono, rl_rat_mul(f, a.at[i].c, c)};
         return (poly){at, a.n};
     }
     for (i64 i = 0; i < a.n; i++)
-        sum =
-            poly_add(f, sum, poly_mono(f, mono_mul(f, a.at[i].mono, m), rat_mul(f, a.at[i].c, c)));
+        sum = rl_poly_add(
+            f, sum, rl_poly_mono(f, rl_mono_mul(f, a.at[i].mono, m), rl_rat_mul(f, a.at[i].c, c)));
     return sum;
 }
 
-poly poly_sub(form *f, poly a, poly b)
+poly rl_poly_sub(form *f, poly a, poly b)
 {
-    return poly_add(f, a, poly_scale(f, b, (rat){-1, 1}, 0));
+    return rl_poly_add(f, a, rl_poly_scale(f, b, (rat){-1, 1}, 0));
 }
 
-poly poly_mul(form *f, poly a, poly b)
+poly rl_poly_mul(form *f, poly a, poly b)
 {
-    poly sum = poly_zero();
+    poly sum = rl_poly_zero();
     for (i64 i = 0; i < b.n && !f->stop; i++)
-        sum = poly_add(f, sum, poly_scale(f, a, b.at[i].c, b.at[i].mono));
+        sum = rl_poly_add(f, sum, rl_poly_scale(f, a, b.at[i].c, b.at[i].mono));
     return sum;
 }
 
-bool poly_eq(poly a, poly b)
+bool rl_poly_eq(poly a, poly b)
 {
     if (a.n != b.n)
         return false;
     for (i64 i = 0; i < a.n; i++)
-        if (a.at[i].mono != b.at[i].mono || !rat_eq(a.at[i].c, b.at[i].c))
+        if (a.at[i].mono != b.at[i].mono || !rl_rat_eq(a.at[i].c, b.at[i].c))
             return false;
     return true;
 }
 
-bool poly_ratio(form *f, poly a, poly b, rat *c)
+bool rl_poly_ratio(form *f, poly a, poly b, rat *c)
 {
     if (a.n != b.n || a.n == 0)
         return false;
-    rat r = rat_mul(f, a.at[0].c, rat_of(b.at[0].c.d, b.at[0].c.n));
+    rat r = rl_rat_mul(f, a.at[0].c, rl_rat_of(b.at[0].c.d, b.at[0].c.n));
     for (i64 i = 0; i < a.n; i++)
-        if (a.at[i].mono != b.at[i].mono || !rat_eq(a.at[i].c, rat_mul(f, b.at[i].c, r)))
+        if (a.at[i].mono != b.at[i].mono || !rl_rat_eq(a.at[i].c, rl_rat_mul(f, b.at[i].c, r)))
             return false;
     *c = r;
     return !f->stop;
 }
 
-u8 poly_dep(const form *f, poly p)
+u8 rl_poly_dep(const form *f, poly p)
 {
     u8 dep = 0;
     for (i64 i = 0; i < p.n; i++)
@@ -258,23 +258,25 @@ u8 poly_dep(const form *f, poly p)
     return dep;
 }
 
-poly poly_flat(form *f, poly p)
+poly rl_poly_flat(form *f, poly p)
 {
-    poly sum = poly_zero();
+    poly sum = rl_poly_zero();
     bool changed = false;
     for (i64 i = 0; i < p.n; i++) {
         mono m = f->monos.at[p.at[i].mono];
-        if (m.n == 1 && rat_is(m.at[0].q, 1) && f->factors.at[m.at[0].factor].kind == FACTOR_SUM) {
+        if (m.n == 1 && rl_rat_is(m.at[0].q, 1) &&
+            f->factors.at[m.at[0].factor].kind == FACTOR_SUM) {
             changed = true;
-            sum = poly_add(f, sum, poly_scale(f, f->factors.at[m.at[0].factor].sum, p.at[i].c, 0));
+            sum = rl_poly_add(f, sum,
+                              rl_poly_scale(f, f->factors.at[m.at[0].factor].sum, p.at[i].c, 0));
         } else {
-            sum = poly_add(f, sum, poly_mono(f, p.at[i].mono, p.at[i].c));
+            sum = rl_poly_add(f, sum, rl_poly_mono(f, p.at[i].mono, p.at[i].c));
         }
     }
-    return changed && !f->stop ? poly_flat(f, sum) : p;
+    return changed && !f->stop ? rl_poly_flat(f, sum) : p;
 }
 
-u32 poly_common(form *f, poly p)
+u32 rl_poly_common(form *f, poly p)
 {
     if (p.n == 0)
         return 0;
@@ -287,11 +289,11 @@ u32 poly_common(form *f, poly p)
             continue;
         rat q = x.at[i].q;
         for (i64 j = 1; j < p.n && q.n; j++) {
-            rat r = mono_exponent(f, p.at[j].mono, k);
+            rat r = rl_mono_exponent(f, p.at[j].mono, k);
             if (r.n == 0 || (r.n > 0) != (q.n > 0)) {
                 q = (rat){0, 1};
             } else {
-                rat less = rat_add(f, r, rat_of(-q.n, q.d));
+                rat less = rl_rat_add(f, r, rl_rat_of(-q.n, q.d));
                 if ((less.n < 0) == (q.n > 0) && less.n != 0)
                     q = r;
             }
@@ -299,5 +301,5 @@ u32 poly_common(form *f, poly p)
         if (q.n)
             at[n++] = (power){k, q};
     }
-    return mono_of(f, at, n);
+    return rl_mono_of(f, at, n);
 }

@@ -47,7 +47,7 @@ static bool sample(solver *s, ir_term body, f64 at[POINTS][POINTS], bool positiv
     for (i64 k = 0; k < POINTS * POINTS && valid; k++) {
         /* one stream a leaf and index: equal indices give equal values */
         for (i64 i = 0; i < n; i++) {
-            u8 dep = form_dep(s->f, w->inputs.at[i].term);
+            u8 dep = rl_form_dep(s->f, w->inputs.at[i].term);
             i64 index = dep & DEP_X ? k / POINTS : dep & DEP_S ? k % POINTS : 0;
             rng g = rng_new((u64)(i * 1000 + index));
             if (!dtype_is_float(in[i].type))
@@ -57,8 +57,8 @@ static bool sample(solver *s, ir_term body, f64 at[POINTS][POINTS], bool positiv
                     &in[i], 0,
                     w->inputs.at[i].term.i == s->f->lanes.i
                         ? 1
-                        : random_real(&g,
-                                      positive || form_sign(s->f, w->inputs.at[i].term) != RL_ANY));
+                        : random_real(&g, positive ||
+                                              rl_form_sign(s->f, w->inputs.at[i].term) != RL_ANY));
         }
         tensor out;
         ir_eval(w, in, a, &out, (ir_eval_options){0});
@@ -120,7 +120,7 @@ static bool orders_alike(f64 m[POINTS][POINTS])
     return true;
 }
 
-const char *explain_by_numbers(solver *s, i64 k)
+const char *rl_explain_by_numbers(solver *s, i64 k)
 {
     f64 m[POINTS][POINTS];
     for (i64 i = 1; i < s->f->w->nodes.n; i++)

@@ -43,7 +43,7 @@ static bool high_degree(const form *f, poly p)
     for (i64 i = 0; i < p.n; i++) {
         mono m = f->monos.at[p.at[i].mono];
         for (i64 j = 0; j < m.n; j++) {
-            f64 q = fabs(rat_value(m.at[j].q));
+            f64 q = fabs(rl_rat_value(m.at[j].q));
             if (f->factors.at[m.at[j].factor].dep & DEP_S && q > FORM_MAX_DEGREE)
                 return true;
         }
@@ -55,15 +55,15 @@ static void collect(solver *s, poly p, sigmas *out)
 {
     form *f = s->f;
     for (i64 i = 0; i < p.n; i++) {
-        u32 part = mono_part(f, p.at[i].mono, DEP_S, DEP_S);
-        poly g = poly_mono(f, mono_part(f, p.at[i].mono, DEP_S, 0), p.at[i].c);
+        u32 part = rl_mono_part(f, p.at[i].mono, DEP_S, DEP_S);
+        poly g = rl_poly_mono(f, rl_mono_part(f, p.at[i].mono, DEP_S, 0), p.at[i].c);
         i64 j = 0;
         while (j < out->n && out->at[j].s.at[0].mono != part)
             j++;
         if (j < out->n)
-            out->at[j].g = poly_add(f, out->at[j].g, g);
+            out->at[j].g = rl_poly_add(f, out->at[j].g, g);
         else
-            vec_push(s->a, out, (sigma){poly_mono(f, part, ONE), g});
+            vec_push(s->a, out, (sigma){rl_poly_mono(f, part, ONE), g});
     }
     i64 n = 0;
     for (i64 j = 0; j < out->n; j++)
@@ -79,10 +79,11 @@ static void merge_equal(solver *s, sigmas *terms)
     for (i64 i = 0; i < terms->n; i++) {
         i64 j = 0;
         rat c = ONE;
-        while (j < n && !poly_ratio(s->f, terms->at[i].g, terms->at[j].g, &c))
+        while (j < n && !rl_poly_ratio(s->f, terms->at[i].g, terms->at[j].g, &c))
             j++;
         if (j < n)
-            terms->at[j].s = poly_add(s->f, terms->at[j].s, poly_scale(s->f, terms->at[i].s, c, 0));
+            terms->at[j].s =
+                rl_poly_add(s->f, terms->at[j].s, rl_poly_scale(s->f, terms->at[i].s, c, 0));
         else
             terms->at[n++] = terms->at[i];
     }
@@ -94,12 +95,12 @@ static void merge_equal(solver *s, sigmas *terms)
 
 static poly tile_exponent(form *f, u32 m)
 {
-    poly u = poly_zero();
+    poly u = rl_poly_zero();
     mono x = f->monos.at[m];
     for (i64 i = 0; i < x.n; i++) {
         const factor *k = &f->factors.at[x.at[i].factor];
         if (k->kind == FACTOR_EXP && k->dep == DEP_X)
-            u = poly_add(f, u, poly_mono(f, k->mono, x.at[i].q));
+            u = rl_poly_add(f, u, rl_poly_mono(f, k->mono, x.at[i].q));
     }
     return u;
 }
@@ -107,9 +108,9 @@ static poly tile_exponent(form *f, u32 m)
 static poly exponent_of_term(form *f, u32 m)
 {
     i64 position;
-    const factor *row = row_of(f, m, &position);
+    const factor *row = rl_row_of(f, m, &position);
     poly u = tile_exponent(f, m);
-    return row ? poly_add(f, u, tile_exponent(f, row->sum.at[0].mono)) : u;
+    return row ? rl_poly_add(f, u, tile_exponent(f, row->sum.at[0].mono)) : u;
 }
 
 /* Over which atoms of the tile the terms are summed. */
@@ -119,7 +120,7 @@ static ir_atoms summed_atoms(form *f, const sigmas *terms)
     for (i64 i = 0; i < terms->n; i++)
         for (i64 j = 0; j < terms->at[i].g.n; j++) {
             i64 position;
-            const factor *row = row_of(f, terms->at[i].g.at[j].mono, &position);
+            const factor *row = rl_row_of(f, terms->at[i].g.at[j].mono, &position);
             if (row)
                 axis = ir_atoms_union(f->w, axis, row->axis);
         }
@@ -132,13 +133,13 @@ static bool is_positive_multiple(form *f, poly a, poly b, rat *c, u32 *kappa)
     if (a.n != b.n || a.n == 0)
         return false;
     for (i64 i = 0; i < a.n; i++) {
-        u32 k = mono_mul(f, a.at[i].mono, inverse(f, b.at[0].mono));
-        rat r = rat_mul(f, a.at[i].c, rat_of(b.at[0].c.d, b.at[0].c.n));
-        bool is_positive = r.n > 0 && mono_dep(f, k) == 0;
+        u32 k = rl_mono_mul(f, a.at[i].mono, rl_inverse(f, b.at[0].mono));
+        rat r = rl_rat_mul(f, a.at[i].c, rl_rat_of(b.at[0].c.d, b.at[0].c.n));
+        bool is_positive = r.n > 0 && rl_mono_dep(f, k) == 0;
         mono x = f->monos.at[k];
         for (i64 j = 0; j < x.n && is_positive; j++)
             is_positive = f->factors.at[x.at[j].factor].sign == RL_POSITIVE;
-        if (is_positive && poly_eq(poly_scale(f, b, r, k), a)) {
+        if (is_positive && rl_poly_eq(rl_poly_scale(f, b, r, k), a)) {
             *c = r;
             *kappa = k;
             return true;
@@ -153,11 +154,11 @@ static bool maximum_of(solver *s, i64 j, poly *u)
     form *f = s->f;
     if (s->system->at[j].op != IR_MAX)
         return false;
-    poly p = poly_flat(f, form_of(f, s->body[j]));
-    if (p.n != 1 || !rat_is(p.at[0].c, 1) || poly_dep(f, p) != DEP_X)
+    poly p = rl_poly_flat(f, rl_form_of(f, s->body[j]));
+    if (p.n != 1 || !rl_rat_is(p.at[0].c, 1) || rl_poly_dep(f, p) != DEP_X)
         return false;
     mono m = f->monos.at[p.at[0].mono];
-    const factor *k = m.n == 1 && rat_is(m.at[0].q, 1) ? &f->factors.at[m.at[0].factor] : NULL;
+    const factor *k = m.n == 1 && rl_rat_is(m.at[0].q, 1) ? &f->factors.at[m.at[0].factor] : NULL;
     *u = k && k->kind == FACTOR_ROW && k->op == IR_MAX ? k->sum : p;
     return true;
 }
@@ -173,13 +174,12 @@ static bool is_above(const form *f, ir_term w, ir_term leaf)
 typedef struct bound {
     u32 roll;  /* exponential at the reference */
     i64 proof; /* the s leaf whose -inf proves that nothing contributed */
-    bool is_added;
 } bound;
 
 static u32 exponential(form *f, u32 kappa, u32 factor_w, rat c)
 {
-    u32 m = mono_mul(f, kappa, mono_of(f, &(power){factor_w, ONE}, 1));
-    return mono_of(f, &(power){factor_exp(f, m), c}, 1);
+    u32 m = rl_mono_mul(f, kappa, rl_mono_of(f, &(power){factor_w, ONE}, 1));
+    return rl_mono_of(f, &(power){rl_factor_exp(f, m), c}, 1);
 }
 
 /* A shift that keeps u + shift at most 0: the program's own, an existing maximum, or a new one. */
@@ -197,11 +197,11 @@ static bool bound_exponent(solver *s, i64 k, u32 own, poly u, ir_atoms axis, bou
         i64 leaf = s->s_of[j];
         if (e.n == 1) {
             rat minus_c = {-c.n, c.d};
-            u32 w = mono_mul(f, f->factors.at[e.at[0].factor].mono, inverse(f, kappa));
+            u32 w = rl_mono_mul(f, f->factors.at[e.at[0].factor].mono, rl_inverse(f, kappa));
             mono x = f->monos.at[w];
-            if (rat_eq(e.at[0].q, minus_c) && x.n == 1 && rat_is(x.at[0].q, 1) &&
+            if (rl_rat_eq(e.at[0].q, minus_c) && x.n == 1 && rl_rat_is(x.at[0].q, 1) &&
                 is_above(f, f->factors.at[x.at[0].factor].term, s->leaves.at[leaf].leaf)) {
-                *out = (bound){own, leaf, false};
+                *out = (bound){own, leaf};
                 return true;
             }
         }
@@ -213,12 +213,12 @@ static bool bound_exponent(solver *s, i64 k, u32 own, poly u, ir_atoms axis, bou
     }
     if (fallback < 0) {
         ir_atoms dims = {0};
-        ir_term g = print_poly(f, u);
+        ir_term g = rl_print_poly(f, u);
         dims = ir_get(f->w, g)->dims;
         ir_atoms there = ir_atoms_minus(f->w, axis, ir_atoms_minus(f->w, axis, dims));
-        ir_term term = there.n ? tm_reduce(f, IR_MAX, g, there) : g;
+        ir_term term = there.n ? rl_tm_reduce(f, IR_MAX, g, there) : g;
         i64 before = s->accs.n;
-        slot_use use = add_accumulator(s, k, IR_MAX, term, form_of(f, term), -1);
+        slot_use use = rl_add_accumulator(s, k, IR_MAX, term, rl_form_of(f, term), -1);
         if (use.slot < 0)
             return false;
         if (s->accs.n > before)
@@ -227,7 +227,7 @@ static bool bound_exponent(solver *s, i64 k, u32 own, poly u, ir_atoms axis, bou
             if (s->leaves.at[i].slot == use.slot)
                 fallback = i;
         if (fallback < 0) {
-            ir_term leaf = slot_leaf(s, use.slot);
+            ir_term leaf = rl_slot_leaf(s, use.slot);
             fallback = s->leaves.n;
             vec_push(s->a, &s->leaves,
                      (s_leaf){.leaf = leaf, .reduction = -1, .slot = use.slot, .stored = -1});
@@ -235,8 +235,8 @@ static bool bound_exponent(solver *s, i64 k, u32 own, poly u, ir_atoms axis, bou
         fallback_c = (rat){-1, 1};
         fallback_kappa = 0;
     }
-    u32 w = factor_leaf(f, s->leaves.at[fallback].leaf);
-    *out = (bound){exponential(f, fallback_kappa, w, fallback_c), fallback, true};
+    u32 w = rl_factor_leaf(f, s->leaves.at[fallback].leaf);
+    *out = (bound){exponential(f, fallback_kappa, w, fallback_c), fallback};
     return true;
 }
 
@@ -250,7 +250,7 @@ static bool is_polynomial(const form *f, poly tau)
         if (m.n == 0)
             return false;
         for (i64 j = 0; j < m.n; j++)
-            if (!rat_is_int(m.at[j].q) || m.at[j].q.n < 1)
+            if (!rl_rat_is_int(m.at[j].q) || m.at[j].q.n < 1)
                 return false;
     }
     return tau.n > 0;
@@ -259,13 +259,13 @@ static bool is_polynomial(const form *f, poly tau)
 /* Is q = c * tau^n? */
 static bool power_of_tau(form *f, poly q, poly tau, u8 *n, rat *c)
 {
-    poly p = poly_mono(f, 0, ONE);
+    poly p = rl_poly_mono(f, 0, ONE);
     for (u8 i = 0; i <= FORM_MAX_DEGREE; i++) {
-        if (poly_ratio(f, q, p, c)) {
+        if (rl_poly_ratio(f, q, p, c)) {
             *n = i;
             return true;
         }
-        p = poly_mul(f, p, tau);
+        p = rl_poly_mul(f, p, tau);
     }
     return false;
 }
@@ -276,16 +276,16 @@ static bool one_coordinate(solver *s, const sigmas *terms, shape *out)
     for (i64 b = 0; b < terms->n; b++) {
         if (terms->at[b].s.n != 1)
             continue;
-        u32 base = inverse(f, terms->at[b].s.at[0].mono);
-        rat unit = rat_of(terms->at[b].s.at[0].c.d, terms->at[b].s.at[0].c.n);
+        u32 base = rl_inverse(f, terms->at[b].s.at[0].mono);
+        rat unit = rl_rat_of(terms->at[b].s.at[0].c.d, terms->at[b].s.at[0].c.n);
         for (i64 t = 0; t < terms->n; t++) {
-            poly tau = poly_scale(f, terms->at[t].s, unit, base);
+            poly tau = rl_poly_scale(f, terms->at[t].s, unit, base);
             if (t == b || !is_polynomial(f, tau))
                 continue;
-            tau = poly_scale(f, tau, rat_of(tau.at[0].c.d, tau.at[0].c.n), 0);
+            tau = rl_poly_scale(f, tau, rl_rat_of(tau.at[0].c.d, tau.at[0].c.n), 0);
             bool fits = true;
             for (i64 i = 0; i < terms->n && fits; i++)
-                fits = power_of_tau(f, poly_scale(f, terms->at[i].s, unit, base), tau,
+                fits = power_of_tau(f, rl_poly_scale(f, terms->at[i].s, unit, base), tau,
                                     &out->degree[i][0], &out->scale[i]);
             if (fits) {
                 out->base = terms->at[b].s;
@@ -307,8 +307,8 @@ static bool several_coordinates(solver *s, const sigmas *terms, shape *out)
             return false;
         mono m = f->monos.at[terms->at[i].s.at[0].mono];
         for (i64 j = 0; j < m.n; j++)
-            if (mono_exponent(f, all, m.at[j].factor).n == 0)
-                all = mono_mul(f, all, mono_of(f, &(power){m.at[j].factor, ONE}, 1));
+            if (rl_mono_exponent(f, all, m.at[j].factor).n == 0)
+                all = rl_mono_mul(f, all, rl_mono_of(f, &(power){m.at[j].factor, ONE}, 1));
     }
     mono factors = f->monos.at[all];
     power *low = NEW_N(s->a, power, factors.n);
@@ -316,17 +316,17 @@ static bool several_coordinates(solver *s, const sigmas *terms, shape *out)
     out->dims = 0;
     for (i64 j = 0; j < factors.n; j++) {
         u32 k = factors.at[j].factor;
-        rat least = mono_exponent(f, terms->at[0].s.at[0].mono, k);
+        rat least = rl_mono_exponent(f, terms->at[0].s.at[0].mono, k);
         for (i64 i = 1; i < terms->n; i++) {
-            rat q = mono_exponent(f, terms->at[i].s.at[0].mono, k);
-            if (rat_add(f, q, rat_of(-least.n, least.d)).n < 0)
+            rat q = rl_mono_exponent(f, terms->at[i].s.at[0].mono, k);
+            if (rl_rat_add(f, q, rl_rat_of(-least.n, least.d)).n < 0)
                 least = q;
         }
         bool varies = false;
         for (i64 i = 0; i < terms->n; i++) {
-            rat q = rat_add(f, mono_exponent(f, terms->at[i].s.at[0].mono, k),
-                            rat_of(-least.n, least.d));
-            if (!rat_is_int(q) || q.n > FORM_MAX_DEGREE || (q.n && out->dims == 4))
+            rat q = rl_rat_add(f, rl_mono_exponent(f, terms->at[i].s.at[0].mono, k),
+                               rl_rat_of(-least.n, least.d));
+            if (!rl_rat_is_int(q) || q.n > FORM_MAX_DEGREE || (q.n && out->dims == 4))
                 return false;
             if (out->dims < 4)
                 out->degree[i][out->dims] = (u8)q.n;
@@ -335,9 +335,9 @@ static bool several_coordinates(solver *s, const sigmas *terms, shape *out)
         if (least.n)
             low[low_n++] = (power){k, least};
         if (varies)
-            out->tau[out->dims++] = poly_mono(f, mono_of(f, &(power){k, ONE}, 1), ONE);
+            out->tau[out->dims++] = rl_poly_mono(f, rl_mono_of(f, &(power){k, ONE}, 1), ONE);
     }
-    out->base = poly_mono(f, mono_of(f, low, low_n), ONE);
+    out->base = rl_poly_mono(f, rl_mono_of(f, low, low_n), ONE);
     for (i64 i = 0; i < terms->n; i++)
         out->scale[i] = terms->at[i].s.at[0].c;
     return true;
@@ -353,26 +353,26 @@ static i64 binomial(i64 n, i64 k)
 
 static poly poly_power(form *f, poly p, i64 n)
 {
-    poly r = poly_mono(f, 0, ONE);
+    poly r = rl_poly_mono(f, 0, ONE);
     for (i64 i = 0; i < n; i++)
-        r = poly_mul(f, r, p);
+        r = rl_poly_mul(f, r, p);
     return r;
 }
 
 /* f_j = (1/j!) d^j/dtau^j of the block: sum of C(n, j) tau^(n-j) G. */
 static poly taylor(form *f, const sigmas *terms, const shape *sh, const u8 *j, u32 roll)
 {
-    poly sum = poly_zero();
+    poly sum = rl_poly_zero();
     for (i64 i = 0; i < terms->n; i++) {
-        poly t = poly_scale(f, terms->at[i].g, sh->scale[i], roll);
+        poly t = rl_poly_scale(f, terms->at[i].g, sh->scale[i], roll);
         i64 c = 1;
         for (i64 d = 0; d < sh->dims; d++) {
             i64 n = sh->degree[i][d];
             c = n < j[d] ? 0 : c * binomial(n, j[d]);
             if (c)
-                t = poly_mul(f, t, poly_power(f, sh->tau[d], n - j[d]));
+                t = rl_poly_mul(f, t, poly_power(f, sh->tau[d], n - j[d]));
         }
-        sum = poly_add(f, sum, poly_scale(f, t, (rat){c, 1}, 0));
+        sum = rl_poly_add(f, sum, rl_poly_scale(f, t, (rat){c, 1}, 0));
     }
     return sum;
 }
@@ -429,21 +429,21 @@ static bool add_block(solver *s, const draft *d, const shape *sh)
             }
             if (!fits || sum != degree || !is_needed(&d->terms, sh, j) || b.count == 64)
                 continue;
-            poly target = poly_flat(f, taylor(f, &d->terms, sh, j, d->roll));
+            poly target = rl_poly_flat(f, taylor(f, &d->terms, sh, j, d->roll));
             if (f->stop)
                 return fail(s, s->body[d->k], f->stop);
             memcpy(b.index[b.count], j, sizeof j);
             b.targets[b.count] = target;
             slot_use use = {-1, {0, 1}};
             if (target.n) {
-                ir_term t = contribution(s, d, sh, j, target);
+                ir_term t = rl_contribution(s, d, sh, j, target);
                 if (!t.i)
                     return fail(s, s->body[d->k], "has a contribution that cannot be written down");
                 /* Stable at the final result only: nothing bounds it at an earlier one. */
-                if (!exponential_part(f, d->roll) && has_result_exp(f, t))
+                if (!rl_exponential_part(f, d->roll) && rl_has_result_exp(f, t))
                     s->how[d->k].overflows = true;
-                use = add_accumulator(s, d->k, IR_SUM, t, target,
-                                      sh->dims || d->roll ? block_index : -1);
+                use = rl_add_accumulator(s, d->k, IR_SUM, t, target,
+                                         sh->dims || d->roll ? block_index : -1);
                 if (use.slot < 0)
                     return fail(s, s->body[d->k], "needs more than 16 accumulators");
             }
@@ -513,7 +513,7 @@ static bool common_exponent(solver *s, const sigmas *terms, poly *u)
             poly v = exponent_of_term(s->f, terms->at[i].g.at[j].mono);
             if (is_first)
                 *u = v;
-            else if (!poly_eq(*u, v))
+            else if (!rl_poly_eq(*u, v))
                 return false;
             is_first = false;
         }
@@ -523,14 +523,14 @@ static bool common_exponent(solver *s, const sigmas *terms, poly *u)
 static void divide_sigma(form *f, sigmas *terms, u32 by)
 {
     for (i64 i = 0; i < terms->n; i++)
-        terms->at[i].s = poly_scale(f, terms->at[i].s, ONE, inverse(f, by));
+        terms->at[i].s = rl_poly_scale(f, terms->at[i].s, ONE, rl_inverse(f, by));
 }
 
 static bool solve_block(solver *s, draft *d)
 {
     form *f = s->f;
     rl_how *how = &s->how[d->k];
-    u32 own_exp = exponential_part(f, d->own_roll);
+    u32 own_exp = rl_exponential_part(f, d->own_roll);
     d->roll = d->own_roll;
     d->proof = -1;
     if (own_exp && !common_exponent(s, &d->terms, &d->u)) {
@@ -540,14 +540,14 @@ static bool solve_block(solver *s, draft *d)
     }
     if (own_exp && d->u.n == 0) {
         /* nothing of the tile is exponential: these factors can wait */
-        d->roll = without(f, d->own_roll, own_exp);
+        d->roll = rl_without(f, d->own_roll, own_exp);
     } else if (own_exp) {
         bound b;
         if (!bound_exponent(s, d->k, own_exp, d->u, summed_atoms(f, &d->terms), &b))
             return fail(s, s->body[d->k], "needs more than 16 accumulators");
         how->adds_max = how->adds_max || s->leaves.at[b.proof].slot >= 0;
         d->proof = b.proof;
-        d->roll = mono_mul(f, without(f, d->own_roll, own_exp), b.roll);
+        d->roll = rl_mono_mul(f, rl_without(f, d->own_roll, own_exp), b.roll);
     }
     /* sigma comes whole; what rolls leaves it */
     divide_sigma(f, &d->terms, d->roll);
@@ -565,19 +565,20 @@ static ir_term print_readout(solver *s, i64 first_block)
         const term_block *b = &s->blocks.at[i];
         if (b->use[0].slot < 0)
             continue;
-        ir_term a = slot_leaf(s, b->use[0].slot);
+        ir_term a = rl_slot_leaf(s, b->use[0].slot);
         rat c = b->use[0].c;
-        poly wait = poly_scale(f, b->wait, c, 0);
+        poly wait = rl_poly_scale(f, b->wait, c, 0);
         ir_term t;
         if (wait.n == 1) {
-            u32 m = mono_mul(f, wait.at[0].mono, mono_of(f, &(power){factor_leaf(f, a), ONE}, 1));
-            t = print_mono(f, wait.at[0].c, m);
+            u32 m = rl_mono_mul(f, wait.at[0].mono,
+                                rl_mono_of(f, &(power){rl_factor_leaf(f, a), ONE}, 1));
+            t = rl_print_mono(f, wait.at[0].c, m);
         } else {
-            t = tm_2(f, IR_mul, a, print_poly(f, wait));
+            t = rl_tm_2(f, IR_mul, a, rl_print_poly(f, wait));
         }
-        sum = sum.i ? tm_2(f, IR_add, sum, t) : t;
+        sum = sum.i ? rl_tm_2(f, IR_add, sum, t) : t;
     }
-    return sum.i ? sum : tm_real(f, 0);
+    return sum.i ? sum : rl_tm_real(f, 0);
 }
 
 static void classify(solver *s, i64 k, i64 first_block)
@@ -604,7 +605,7 @@ static void classify(solver *s, i64 k, i64 first_block)
             mono m = f->monos.at[b->wait.at[0].mono];
             for (i64 j = 0; j < m.n; j++)
                 if (f->factors.at[m.at[j].factor].kind == FACTOR_LEAF && b->coordinate_count == 0 &&
-                    fabs(rat_value(m.at[j].q)) >= 2)
+                    fabs(rl_rat_value(m.at[j].q)) >= 2)
                     how->fp = RL_APPROXIMATE; /* the range of a high power */
         }
     }
@@ -612,11 +613,12 @@ static void classify(solver *s, i64 k, i64 first_block)
 
 static bool plain_sum(solver *s, i64 k, poly p)
 {
-    slot_use use = add_accumulator(s, k, IR_SUM, s->body[k], p, -1);
+    slot_use use = rl_add_accumulator(s, k, IR_SUM, s->body[k], p, -1);
     if (use.slot < 0)
         return fail(s, s->body[k], "needs more than 16 accumulators");
-    s->readout[k] = tm_2(s->f, IR_mul, tm_real(s->f, rat_value(use.c)), slot_leaf(s, use.slot));
-    term_block b = {.reduction = k, .proof = -1, .wait = poly_mono(s->f, 0, ONE), .count = 1};
+    s->readout[k] =
+        rl_tm_2(s->f, IR_mul, rl_tm_real(s->f, rl_rat_value(use.c)), rl_slot_leaf(s, use.slot));
+    term_block b = {.reduction = k, .proof = -1, .wait = rl_poly_mono(s->f, 0, ONE), .count = 1};
     b.index = arena_alloc_n(s->a, 1, (i64)sizeof *b.index);
     b.use = NEW_N(s->a, slot_use, 1);
     b.targets = NEW_N(s->a, poly, 1);
@@ -627,12 +629,12 @@ static bool plain_sum(solver *s, i64 k, poly p)
     return true;
 }
 
-bool solve_sum(solver *s, i64 k)
+bool rl_solve_sum(solver *s, i64 k)
 {
     form *f = s->f;
     bool is_split = s->want == RL_WANT_SPLIT;
-    s->cut_body[k] = is_split ? s->body[k] : cut_body(s, k);
-    poly p = poly_flat(f, form_of(f, s->cut_body[k]));
+    s->cut_body[k] = is_split ? s->body[k] : rl_cut_body(s, k);
+    poly p = rl_poly_flat(f, rl_form_of(f, s->cut_body[k]));
     if (f->stop)
         return fail(s, s->body[k], f->stop);
     for (i64 i = 0; i < p.n; i++) {
@@ -643,7 +645,7 @@ bool solve_sum(solver *s, i64 k)
     }
     if (high_degree(f, p))
         return fail(s, s->body[k], "has a degree over 6 in an earlier result");
-    if (!(poly_dep(f, p) & DEP_S))
+    if (!(rl_poly_dep(f, p) & DEP_S))
         return plain_sum(s, k, p);
     sigmas all = {0};
     collect(s, p, &all);
@@ -654,20 +656,20 @@ bool solve_sum(solver *s, i64 k)
         s->how[k].cancels = all.n > 1;
         for (i64 i = 0; i < all.n; i++)
             for (i64 j = 0; j < all.at[i].s.n; j++)
-                s->how[k].overflows |= exponential_part(f, all.at[i].s.at[j].mono) != 0;
+                s->how[k].overflows |= rl_exponential_part(f, all.at[i].s.at[j].mono) != 0;
         if (!add_split(s, &d))
             return false;
     }
     for (i64 i = 0; i < all.n && !is_split; i++) {
-        u32 roll = rolling_part(s, all.at[i].s.at[0].mono);
+        u32 roll = rl_rolling_part(s, all.at[i].s.at[0].mono);
         bool seen = false;
         for (i64 j = 0; j < i; j++)
-            seen = seen || rolling_part(s, all.at[j].s.at[0].mono) == roll;
+            seen = seen || rl_rolling_part(s, all.at[j].s.at[0].mono) == roll;
         if (seen)
             continue;
         draft d = {.k = k, .own_roll = roll};
         for (i64 j = i; j < all.n; j++)
-            if (rolling_part(s, all.at[j].s.at[0].mono) == roll)
+            if (rl_rolling_part(s, all.at[j].s.at[0].mono) == roll)
                 vec_push(s->a, &d.terms, all.at[j]);
         d.is_only = d.terms.n == all.n;
         if (!solve_block(s, &d))

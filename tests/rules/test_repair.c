@@ -102,12 +102,10 @@ static f64 *make_values(arena *a, const golden *c, i64 port, regime r, rng *g)
 {
     const ir_port *x = &c->p->inputs.at[port];
     ir_atoms dims = ir_get(c->p, x->term)->dims;
-    i64 n = fold_count(c->p, dims), rows = 1, t = 1;
+    i64 n = fold_count(c->p, dims), t = 1;
     bool is_logit = x->rank == 2 && x->dims[1].atoms.at[0].i == c->system.axis.at[0].i;
-    if (is_logit) {
-        rows = x->dims[0].extent;
+    if (is_logit)
         t = x->dims[1].extent;
-    }
     const char *name = intern_text(c->p->names, x->name);
     bool positive = c->system.signs[port] == RL_POSITIVE || (c->positive_w && name[0] == 'w');
     f64 *at = NEW_N(a, f64, n);
@@ -146,7 +144,6 @@ static f64 *make_values(arena *a, const golden *c, i64 port, regime r, rng *g)
             break;
         }
     }
-    (void)rows;
     for (i64 i = 0; positive && i < n; i++)
         at[i] = 0.25 + fabs(at[i] > -1e300 ? at[i] : 1);
     return at;
@@ -415,7 +412,7 @@ static f64 rounding_ratio(arena *parent, golden *c, const rl_repair *r)
                 if (isfinite(own) && !isnan(error))
                     worst = fmax(worst, error / floor);
                 else if (isnan(error) && isfinite(own))
-                    worst = INFINITY;
+                    worst = (f64)INFINITY;
             }
             arena_free(a);
         }
