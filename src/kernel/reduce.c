@@ -164,7 +164,7 @@ void kn_lower_reduce(kn_lower *l, u32 term)
         first.kept.at[d + 1].stride[0] = second.kept.at[d].stride[1] = dense;
         dense *= r.kept.at[d].extent;
     }
-    kn_loc partial = {.where = KN_MEMORY, .dtype = (u8)r.accumulator};
+    kn_loc partial = {.where = KN_MEMORY, .dtype = (u8)r.accumulator, .span = pieces * kept};
     partial.buffer = kn_buffer_new(l, r.accumulator, pieces * kept);
     first.out = partial;
     second.in = partial;
