@@ -447,20 +447,17 @@ eqf_status eqf_exec_check(eqf_exec *exec, eqf_program *program, const void *cons
                           const void *const *outputs, const eqf_check_result **out)
 {
     *out = NULL;
-    eqf_ctx *ctx = exec->ctx;
     if (exec->check)
         arena_free(exec->check);
     exec->check = NULL;
-    arena *a = arena_new(ctx, 0);
-    if (!a)
-        return eqf_report(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
+    TRY(exec->ctx, t)
     {
-        check k = {.a = a, .m = rt_exec_model(exec->rt), .first = ""};
+        exec->check = arena_child(exec->a);
+        check k = {.a = exec->check, .m = rt_exec_model(exec->rt), .first = ""};
         k.plan = &rt_model_package(k.m)->plan;
-        k.rel_l2 = NEW_N(a, f64, k.plan->outputs.n);
-        k.tolerance = NEW_N(a, f64, k.plan->outputs.n);
+        k.rel_l2 = NEW_N(k.a, f64, k.plan->outputs.n);
+        k.tolerance = NEW_N(k.a, f64, k.plan->outputs.n);
         if (program)
             check_computed(&k, program, inputs, outputs, rt_exec_pool(exec->rt));
         else
@@ -472,10 +469,5 @@ eqf_status eqf_exec_check(eqf_exec *exec, eqf_program *program, const void *cons
                                           .first = k.first};
         *out = &exec->result;
     }
-    if (t.status != EQF_OK) {
-        arena_free(a);
-        return t.status;
-    }
-    exec->check = a;
-    return EQF_OK;
+    return t.status;
 }

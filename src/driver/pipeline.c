@@ -461,9 +461,7 @@ static void free_pool(void *p)
 static void keep_report(making *m, const char *path)
 {
     eqf_program *p = m->program;
-    p->result = arena_new(m->ctx, 0);
-    if (!p->result)
-        eqf_throw(m->ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
+    p->result = arena_child(p->a);
     p->optimized = m->report;
     p->optimized.package = arena_strdup(p->result, path);
     p->optimized.rel_l2 =

@@ -53,17 +53,12 @@ static void release(void *p)
     c->fd = -1;
 }
 
-static void set_limit(int what, i64 value)
+/* The limit `value`, or what is left of it under the one in force; `slack` more before the kernel
+ * kills without a word. */
+static struct rlimit lowered(struct rlimit now, i64 value, i64 slack)
 {
-    struct rlimit r;
-    if (getrlimit(what, &r) != 0)
-        return;
-    rlim_t v = (rlim_t)value;
-    r.rlim_cur = r.rlim_max != RLIM_INFINITY && r.rlim_max < v ? r.rlim_max : v;
-    /* At the hard limit on time the signal would be SIGKILL, which says nothing. */
-    r.rlim_max = what == RLIMIT_CPU && r.rlim_max > r.rlim_cur ? r.rlim_cur + 1 : r.rlim_cur;
-    /* A limit that cannot be set leaves the wall clock to stop the child. */
-    (void)setrlimit(what, &r);
+    rlim_t soft = MIN((rlim_t)value, now.rlim_max);
+    return (struct rlimit){soft, MIN(soft + (rlim_t)slack, now.rlim_max)};
 }
 
 /* Address space in use now, from the system's own count. */
@@ -96,11 +91,20 @@ static void become_child(int output, pid_t parent, tn_limits limits, bool keeps_
         dup2(null, 0);
     dup2(output, 1);
     dup2(output, 2);
-    set_limit(RLIMIT_CORE, 0);
-    if (limits.cpu_s > 0)
-        set_limit(RLIMIT_CPU, (i64)limits.cpu_s + 1);
-    if (limits.memory_bytes > 0 && LIMITS_MEMORY)
-        set_limit(RLIMIT_AS, limits.memory_bytes + (keeps_memory ? address_space() : 0));
+    /* A limit that cannot be set leaves the wall clock to stop the child. */
+    struct rlimit r;
+    if (getrlimit(RLIMIT_CORE, &r) == 0) {
+        r = lowered(r, 0, 0);
+        (void)setrlimit(RLIMIT_CORE, &r);
+    }
+    if (limits.cpu_s > 0 && getrlimit(RLIMIT_CPU, &r) == 0) {
+        r = lowered(r, (i64)limits.cpu_s + 1, 1);
+        (void)setrlimit(RLIMIT_CPU, &r);
+    }
+    if (limits.memory_bytes > 0 && LIMITS_MEMORY && getrlimit(RLIMIT_AS, &r) == 0) {
+        r = lowered(r, limits.memory_bytes + (keeps_memory ? address_space() : 0), 0);
+        (void)setrlimit(RLIMIT_AS, &r);
+    }
 }
 
 static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), void *user,
