@@ -392,6 +392,19 @@ static bool is_needed(const sigmas *terms, const shape *sh, const u8 *j)
     return false;
 }
 
+/* The next multi-index below `top`; false, and 0 again, after the last. */
+static bool next_index(u8 *j, const u8 *top)
+{
+    for (int i = 0; i < 4; i++) {
+        if (j[i] < top[i]) {
+            j[i]++;
+            return true;
+        }
+        j[i] = 0;
+    }
+    return false;
+}
+
 static bool add_block(solver *s, const draft *d, const shape *sh)
 {
     form *f = s->f;
@@ -418,16 +431,10 @@ static bool add_block(solver *s, const draft *d, const shape *sh)
     s->how[d->k].degree = MAX(s->how[d->k].degree, total);
     i64 block_index = s->blocks.n;
     for (i64 degree = 0; degree <= total; degree++) {
-        u8 j[4];
-        for (i64 code = 0; code < 7 * 7 * 7 * 7; code++) {
-            i64 c = code, sum = 0;
-            bool fits = true;
-            for (int i = 0; i < 4; i++, c /= 7) {
-                j[i] = (u8)(c % 7);
-                fits = fits && j[i] <= top[i];
-                sum += j[i];
-            }
-            if (!fits || sum != degree || !is_needed(&d->terms, sh, j) || b.count == 64)
+        u8 j[4] = {0};
+        for (bool more = true; more; more = next_index(j, top)) {
+            if (j[0] + j[1] + j[2] + j[3] != degree || !is_needed(&d->terms, sh, j) ||
+                b.count == 64)
                 continue;
             poly target = rl_poly_flat(f, taylor(f, &d->terms, sh, j, d->roll));
             if (f->stop)
