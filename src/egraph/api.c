@@ -48,7 +48,6 @@ void eqf_egraph_free(eqf_egraph *g)
         eg_col_free(g, &g->seg[s]);
         eg_col_free(g, &g->orig[s]);
         eg_col_free(g, &g->edge[s]);
-        eg_vec_free(g, &g->free_nodes[s]);
     }
     eg_free(g, g->parent, 4 * (i64)g->parent_cap);
     eg_col_free(g, &g->body);

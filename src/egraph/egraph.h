@@ -169,7 +169,6 @@ struct eqf_egraph {
     eqf_options options;
 
     eg_col seg[6];
-    eg_vec free_nodes[6]; /* dead records nothing refers to any more */
     u32 *parent;
     u32 class_ids, parent_cap;
     eg_col body;
@@ -220,6 +219,9 @@ void eg_free(eg *g, void *p, i64 size);
 bool eg_col_grow(eg *g, eg_col *c);
 void eg_col_free(eg *g, eg_col *c);
 bool eg_vec_grow(eg *g, eg_vec *v, u32 need);
+/* Give back what is not used. */
+void eg_col_trim(eg *g, eg_col *c);
+void eg_vec_trim(eg *g, eg_vec *v);
 void eg_vec_free(eg *g, eg_vec *v);
 /* Room for one more element. */
 static inline bool eg_col_room(eg *g, eg_col *c)
@@ -340,9 +342,12 @@ void eg_hide(eg *g, u32 n);
 void eg_join_data(eg *g, u32 k, u32 c, const void *data);
 /* Takes a live e-node out for good; its class keeps others. No mark is open, nothing is explained. */
 void eg_remove(eg *g, u32 n);
-/* Unlinks dead records and makes their ids free; no mark is open. eg_rebuild calls it once they are a
- * good part of the graph. */
+/* Drops dead records: live ones move into their places (unless explanations name them), all lists
+ * are made anew. E-node ids change; no mark is open. eg_rebuild calls it once the dead are a good
+ * part of the graph. */
 void eg_sweep(eg *g);
+/* Gives back memory that growth left over, after a run. */
+void eg_trim(eg *g);
 /* Rebuilds a log whose append failed, or compacts it. */
 bool eg_log_repair(eg *g, u32 op);
 /* Enlarges the table of logs to the operators of the language. */

@@ -110,9 +110,9 @@ void eg_slot_remove(eg *g, u32 hash, u32 n)
     g->slot_used--;
 }
 
-static bool slots_grow(eg *g)
+static bool slots_resize(eg *g, u32 size)
 {
-    u32 old = g->slot ? g->slot_mask + 1 : 0, size = old ? 2 * old : 64;
+    u32 old = g->slot ? g->slot_mask + 1 : 0;
     u64 *slot = eg_resize(g, NULL, 0, 8 * (i64)size);
     if (!slot)
         return false;
@@ -416,7 +416,7 @@ static bool reserve_node(eg *g, u32 op, u32 seg, u32 arity)
     if (!eg_logs_room(g))
         return false;
     if (UNLIKELY(4 * (u64)(g->slot_used + 1) > 3 * (u64)(g->slot ? g->slot_mask + 1 : 0)) &&
-        !slots_grow(g))
+        !slots_resize(g, g->slot ? 2 * (g->slot_mask + 1) : 64))
         return false;
     if (seg == EG_LONG) {
         eg_col *c = &g->seg[seg];
@@ -431,7 +431,7 @@ static bool reserve_node(eg *g, u32 op, u32 seg, u32 arity)
             if (!eg_col_grow(g, c))
                 return false;
         }
-    } else if (!(g->free_nodes[seg].n && !g->marks) && !eg_col_room(g, &g->seg[seg])) {
+    } else if (!eg_col_room(g, &g->seg[seg])) {
         return false;
     }
     if (UNLIKELY(g->class_ids >= g->parent_cap)) {
@@ -440,6 +440,7 @@ static bool reserve_node(eg *g, u32 op, u32 seg, u32 arity)
             return false;
         g->parent = v.at;
         g->parent_cap = v.cap;
+        g->parent[0] = 0;
     }
     if (!(g->free_bodies.n && !g->marks)) {
         if (!eg_col_room(g, &g->body))
@@ -480,8 +481,6 @@ static u32 new_record(eg *g, u32 seg, u32 arity)
         col->n += arity + 1;
         return EG_LONG << 29 | i;
     }
-    if (g->free_nodes[seg].n && !g->marks)
-        return g->free_nodes[seg].at[--g->free_nodes[seg].n];
     return seg << 29 | col->n++;
 }
 
@@ -909,55 +908,147 @@ void eg_remove(eg *g, u32 n)
     kill(g, n, rec);
 }
 
+/* After the records of a segment moved down, the old place of one holds its new index. */
+static inline u32 moved(const eg *g, u32 n)
+{
+    const eg_col *c = &g->seg[n >> 29];
+    if ((n & EG_INDEX) < c->n)
+        return n;
+    return (n & ~EG_INDEX) | eg_rec(g, n)[N_CLASS];
+}
+
+static void move_records(eg *g)
+{
+    for (u32 seg = 0; seg < EG_LONG; seg++) {
+        eg_col *c = &g->seg[seg];
+        u32 lo = seg == 0, hi = c->n;
+        for (;;) {
+            while (lo < hi && !(((u32 *)eg_at(c, lo))[N_STAMP] & S_DEAD))
+                lo++;
+            while (lo < hi && (((u32 *)eg_at(c, hi - 1))[N_STAMP] & S_DEAD))
+                hi--;
+            if (lo >= hi)
+                break;
+            u32 *from = eg_at(c, --hi);
+            memcpy(eg_at(c, lo), from, c->elem);
+            from[N_CLASS] = lo++;
+        }
+        c->n = lo;
+    }
+    for (u32 i = 0; i <= g->slot_mask; i++) {
+        u64 s = g->slot[i];
+        if (s)
+            g->slot[i] = (s & ~(u64)UINT32_MAX) | moved(g, (u32)s);
+    }
+    for (u32 op = 1; op < g->nlogs; op++) {
+        for (u32 k = 0; k < g->log[op].n; k++)
+            g->log[op].at[k] = moved(g, g->log[op].at[k]);
+    }
+    for (u32 seg = 0; seg < EG_LONG; seg++)
+        eg_col_trim(g, &g->seg[seg]);
+}
+
+static bool body_lives(const eg *g, u32 b)
+{
+    const eg_body *body = eg_at(&g->body, b);
+    return g->parent[body->self] == (EG_BODY | b);
+}
+
+static void move_bodies(eg *g)
+{
+    u32 lo = 0, hi = g->body.n;
+    for (;;) {
+        while (lo < hi && body_lives(g, lo))
+            lo++;
+        while (lo < hi && !body_lives(g, hi - 1))
+            hi--;
+        if (lo >= hi)
+            break;
+        eg_body *from = eg_at(&g->body, --hi);
+        memcpy(eg_at(&g->body, lo), from, sizeof *from);
+        for (u32 k = 0; k < g->nanalyses; k++)
+            memcpy(eg_at(&g->data[k], lo), eg_at(&g->data[k], hi), g->data[k].elem);
+        g->parent[from->self] = EG_BODY | lo++;
+    }
+    g->body.n = lo;
+    g->free_bodies.n = 0;
+    eg_col_trim(g, &g->body);
+    for (u32 k = 0; k < g->nanalyses; k++) {
+        g->data[k].n = lo;
+        eg_col_trim(g, &g->data[k]);
+    }
+}
+
+static void relink(eg *g, u32 n, u32 *rec)
+{
+    if (rec[N_STAMP] & S_DEAD)
+        return;
+    eg_body *b = eg_body_of(g, rec[N_CLASS]);
+    rec[N_NEXT] = b->members;
+    b->members = n;
+    b->nmembers++;
+    b->mask |= eg_op_bit(g->lang->heads.at[rec[N_HEAD]].op);
+    u32 arity = eg_node_arity(g, n, rec), step = eg_step(n);
+    for (u32 i = 0; i < arity; i++) {
+        u32 *word = rec + N_KIDS + step * i;
+        eg_body *kid = eg_body_of(g, word[0]);
+        word[1] = kid->uses;
+        kid->uses = eg_cell(n, i);
+        kid->nuses++;
+    }
+}
+
 void eg_sweep(eg *g)
 {
-    for (u32 c = 1; c < g->class_ids; c++) {
-        if (!(g->parent[c] & EG_BODY))
-            continue;
-        eg_body *b = eg_body_of(g, c);
-        u32 n = b->members, cell = b->uses, *link = &b->members, slot;
-        b->nmembers = b->nuses = 0;
-        b->mask = 0;
-        for (; n; n = eg_rec(g, n)[N_NEXT]) {
-            u32 *rec = eg_rec(g, n);
-            if (rec[N_STAMP] & S_DEAD)
-                continue;
-            *link = n;
-            link = &rec[N_NEXT];
-            b->nmembers++;
-            b->mask |= eg_op_bit(g->lang->heads.at[rec[N_HEAD]].op);
-        }
-        *link = 0;
-        link = &b->uses;
-        for (u32 after; cell; cell = after) {
-            n = eg_cell_node(g, cell, &slot);
-            u32 *rec = eg_rec(g, n), *next = &rec[N_KIDS + eg_step(n) * slot + 1];
-            after = *next;
-            if (rec[N_STAMP] & S_DEAD)
-                continue;
-            *link = cell;
-            link = next;
-            b->nuses++;
-        }
-        *link = 0;
-    }
-    g->dead = 0;
     for (u32 op = 0; op < g->nlogs; op++)
         log_compact(g, op);
-    if (g->options.explain)
-        return; /* explanations name dead e-nodes */
+    if (!g->options.explain)
+        move_records(g);
+    move_bodies(g);
+    for (u32 i = 0; i < g->body.n; i++) {
+        eg_body *b = eg_at(&g->body, i);
+        *b = (eg_body){.stamp = b->stamp, .self = b->self};
+    }
     for (u32 seg = 0; seg < EG_LONG; seg++) {
-        eg_vec *v = &g->free_nodes[seg];
-        v->n = 0;
-        for (u32 i = seg == 0; i < g->seg[seg].n; i++) {
-            if ((eg_rec(g, seg << 29 | i)[N_STAMP] & S_DEAD) && eg_vec_room(g, v, 1))
-                v->at[v->n++] = seg << 29 | i;
-        }
-        for (u32 i = 0; i < v->n / 2; i++) { /* lowest id first */
-            u32 t = v->at[i];
-            v->at[i] = v->at[v->n - 1 - i];
-            v->at[v->n - 1 - i] = t;
-        }
+        for (u32 i = seg == 0; i < g->seg[seg].n; i++)
+            relink(g, seg << 29 | i, eg_at(&g->seg[seg], i));
+    }
+    for (u32 i = 0; i < g->seg[EG_LONG].n;) {
+        u32 n = EG_LONG << 29 | i, *rec = eg_rec(g, n);
+        i += rec[N_HEAD] ? 1 + eg_node_arity(g, n, rec) : 1;
+        if (rec[N_HEAD])
+            relink(g, n, rec);
+    }
+    g->dead = 0;
+}
+
+void eg_trim(eg *g)
+{
+    if (g->marks || g->bytes < 1 << 16)
+        return;
+    if (g->dead > g->alive / 4)
+        eg_sweep(g);
+    if (!g->dirty.n)
+        eg_vec_free(g, &g->dirty);
+    if (!g->queue.n)
+        eg_vec_free(g, &g->queue);
+    eg_vec_trim(g, &g->free_bodies);
+    for (u32 op = 0; op < g->nlogs; op++) {
+        eg_log *l = &g->log[op];
+        u32 live = op ? l->alive : g->nclasses;
+        if (l->n > live + live / 8)
+            log_compact(g, op);
+        eg_vec v = {l->at, l->n, l->cap};
+        eg_vec_trim(g, &v);
+        l->at = v.at;
+        l->cap = v.cap;
+    }
+    eg_vec v = {g->parent, g->class_ids, g->parent_cap};
+    eg_vec_trim(g, &v);
+    g->parent = v.at;
+    g->parent_cap = v.cap;
+    while (g->slot_mask > 1023 && 3 * (u64)(g->slot_mask + 1) >= 10 * (u64)g->slot_used &&
+           slots_resize(g, (g->slot_mask + 1) / 2)) {
     }
 }
 
@@ -978,7 +1069,7 @@ eqf_status eg_rebuild(eg *g)
         }
     }
     g->queue.n = g->queue_head = 0;
-    if (g->dead > EG_SWEEP_MIN && g->dead > g->alive / 4 && !g->marks)
+    if (g->dead > EG_SWEEP_MIN && g->dead > g->alive / 2 && !g->marks)
         eg_sweep(g);
     if (g->conflict) {
         s = g->conflict;

@@ -4,10 +4,10 @@
 
 void *eg_resize(eg *g, void *p, i64 old_size, i64 size)
 {
-    /* While a block moves, both copies exist. */
-    i64 held = g->bytes + (p ? size : size - old_size);
+    /* While a block grows, both copies may exist. */
+    i64 held = g->bytes + (size <= old_size ? 0 : size);
     i64 limit = g->options.limits.bytes;
-    if (limit >= 0 && held > limit) {
+    if (limit >= 0 && held > limit && size > old_size) {
         g->fail = EQF_E_LIMIT;
         return NULL;
     }
@@ -65,6 +65,24 @@ bool eg_col_grow(eg *g, eg_col *c)
     return true;
 }
 
+void eg_col_trim(eg *g, eg_col *c)
+{
+    while (c->cap > EG_CHUNK && c->cap - EG_CHUNK >= c->n) {
+        c->cap -= EG_CHUNK;
+        eg_free(g, c->chunk[c->cap >> EG_SHIFT], (i64)EG_CHUNK * c->elem);
+    }
+}
+
+void eg_vec_trim(eg *g, eg_vec *v)
+{
+    u32 cap = MAX(v->n + v->n / 32, 16);
+    u32 *p = cap < v->cap ? eg_resize(g, v->at, 4 * (i64)v->cap, 4 * (i64)cap) : NULL;
+    if (p) {
+        v->at = p;
+        v->cap = cap;
+    }
+}
+
 void eg_col_free(eg *g, eg_col *c)
 {
     if (!c->chunk)
@@ -81,7 +99,7 @@ void eg_col_free(eg *g, eg_col *c)
 
 bool eg_vec_grow(eg *g, eg_vec *v, u32 need)
 {
-    u32 cap = MAX(MAX(need, 16), v->cap + v->cap / 2);
+    u32 cap = MAX(MAX(need, 16), v->cap + (v->cap < 4096 ? v->cap / 2 : v->cap / 8));
     u32 *p = eg_resize(g, v->at, 4 * (i64)v->cap, 4 * (i64)cap);
     if (!p && need < cap) { /* near the limit take only what is needed */
         cap = need;

@@ -737,6 +737,9 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
     } else {
         stop_for_memory(&r);
     }
+    double before_trim = now_s();
+    eg_trim(g);
+    r.report.rebuild_s += now_s() - before_trim;
     r.report.stop = r.stop;
     r.report.total_s = now_s() - t0;
     *out = r.report;
