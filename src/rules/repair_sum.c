@@ -433,9 +433,10 @@ static bool add_block(solver *s, const draft *d, const shape *sh)
     for (i64 degree = 0; degree <= total; degree++) {
         u8 j[4] = {0};
         for (bool more = true; more; more = next_index(j, top)) {
-            if (j[0] + j[1] + j[2] + j[3] != degree || !is_needed(&d->terms, sh, j) ||
-                b.count == 64)
+            if (j[0] + j[1] + j[2] + j[3] != degree || !is_needed(&d->terms, sh, j))
                 continue;
+            if (b.count == 64)
+                return fail(s, s->body[d->k], "needs more than 16 accumulators");
             poly target = rl_poly_flat(f, taylor(f, &d->terms, sh, j, d->roll));
             if (f->stop)
                 return fail(s, s->body[d->k], f->stop);
