@@ -26,6 +26,9 @@ typedef struct fe_read_options {
     i64 n_dims;
     /* Sizes that `dims` leaves open get the example's value; otherwise they are an error. */
     bool use_hints;
+    /* Read constant masks (buffers and constants that nothing writes): one that is a band along the
+     * diagonals becomes a predicate of positions. Touches their bytes; off for looking only. */
+    bool use_constants;
     bool keep_spelling; /* skip the normal form (to see what lowering alone gives) */
 } fe_read_options;
 

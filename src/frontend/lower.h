@@ -14,6 +14,7 @@
  *   lower_*.c   one function for each kind of ATen operator (rows of aten.def)
  *   autocast.c  regions that cast operands implicitly
  *   functionalize.c   in-place operators and the views they write through
+ *   masks.c     constant masks as predicates, by their content
  *   normalize.c local identities that give one idiom one spelling
  *   read.c      symbols, inputs, outputs, preconditions: fe_read */
 #ifndef EQF_FRONTEND_LOWER_H
@@ -329,7 +330,7 @@ struct fe_lower {
     bool *symbol_known;
     fe_env env;
     VEC(fe_boundary) boundaries;
-    bool is_hinting; /* sizes that nobody gave are the example's */
+    bool use_constants;
     fe_autocast autocast; /* the region that is being lowered */
     u8 in_place_dtype; /* what the next call's first result is cast to; none: left alone */
     bool has_writes; /* some node works in place: views must be tracked */
@@ -339,6 +340,11 @@ struct fe_scope {
     const fe_graph *graph;
     fe_slot *slots; /* by value id */
 };
+
+/* ---- masks.c ---------------------------------------------------------------------------------- */
+
+/* The tensor as a predicate of positions, on the dims of `in`; NULL when its content is no band. */
+fe_tensor *fe_mask_of(fe_lower *l, const fe_tensor *in, const fe_weight *w);
 
 /* ---- normalize.c ------------------------------------------------------------------------------
  */

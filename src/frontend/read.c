@@ -111,6 +111,43 @@ typedef struct input {
     const char **symbols;
 } input;
 
+/* "2*s44", "s27 + 1": a size as people write it. */
+static void print_size(fe_lower *l, str *s, const fe_expr *e, bool is_inner)
+{
+    static const struct {
+        u8 op;
+        const char *text;
+    } infix[] = {{FE_EXPR_ADD, " + "},       {FE_EXPR_MUL, "*"},       {FE_EXPR_POW, "**"},
+                 {FE_EXPR_FLOORDIV, "//"},   {FE_EXPR_MOD, " % "},     {FE_EXPR_TRUEDIV, "/"},
+                 {FE_EXPR_MAX, "max"},       {FE_EXPR_MIN, "min"}};
+    if (e->op == FE_EXPR_INT) {
+        str_printf(s, "%lld", (long long)e->i);
+        return;
+    }
+    if (e->op == FE_EXPR_SYMBOL) {
+        str_add(s, l->source->symbols[e->symbol].name);
+        return;
+    }
+    for (i64 i = 0; i < COUNT_OF(infix); i++) {
+        if (infix[i].op != e->op)
+            continue;
+        bool is_call = e->op == FE_EXPR_MAX || e->op == FE_EXPR_MIN;
+        if (is_call)
+            str_add(s, infix[i].text);
+        if (is_call || is_inner)
+            str_add_char(s, '(');
+        for (u32 k = 0; k < e->n; k++) {
+            if (k)
+                str_add(s, is_call ? ", " : infix[i].text);
+            print_size(l, s, e->at[k], !is_call);
+        }
+        if (is_call || is_inner)
+            str_add_char(s, ')');
+        return;
+    }
+    str_add(s, e->text && *e->text ? e->text : "?");
+}
+
 static u32 unique_name(fe_lower *l, const input *before, i64 n, const char *want)
 {
     for (i64 k = 0;; k++) {
@@ -195,12 +232,19 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
                 continue;
             if (!in->symbols)
                 in->symbols = NEW_N(l->a, const char *, rank);
-            in->symbols[d] = v->sizes[d]->op == FE_EXPR_SYMBOL
-                                 ? l->source->symbols[v->sizes[d]->symbol].name
-                                 : v->sizes[d]->text;
+            str size = str_new(l->a);
+            print_size(l, &size, v->sizes[d], false);
+            in->symbols[d] = size.at;
         }
         in->t = input_tensor(l, in, fe_stand_in(v->dtype), rank, dims);
         in->t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
+        fe_tensor *mask = l->use_constants && in->weight && in->role != IR_PARAMETER && !l->has_writes
+                              ? fe_mask_of(l, in->t, in->weight)
+                              : NULL;
+        if (mask) {
+            *slot = (fe_slot){.t = mask, .is_set = true};
+            return;
+        }
         *slot = (fe_slot){.t = in->t, .is_set = true};
         return;
     }
@@ -428,7 +472,7 @@ static ir_program *read_archive(arena *a, const char *path, const fe_read_option
     l->source = fe_read_pt2(a, path, &raw);
     l->p = ir_program_new(a, path, l->source->model);
     l->space = fe_space_new(a);
-    l->is_hinting = o->use_hints;
+    l->use_constants = o->use_constants;
     vec_push(a, &l->drafts, (fe_draft){0});
     l->env = (fe_env){l, symbol_value, size_value, NULL};
     size_list sizes = {0};

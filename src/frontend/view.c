@@ -240,9 +240,11 @@ fe_tensor *fe_flatten(fe_lower *l, const fe_tensor *x, i64 first, i64 last)
 
 fe_tensor *fe_spread(fe_lower *l, const fe_tensor *x)
 {
-    u32 term = x->term;
-    for (i64 d = 0; term && d < x->rank; d++)
-        term = expanded(l, term, x->dtype, x->dims[d].vars);
+    id_list all = {0};
+    for (i64 d = 0; d < x->rank; d++)
+        for (i64 k = 0; k < x->dims[d].vars.n; k++)
+            vec_push(l->a, &all, x->dims[d].vars.at[k]);
+    u32 term = x->term ? expanded(l, x->term, x->dtype, (fe_vars){all.at, all.n}) : 0;
     return fe_tensor_new(l, term, x->dtype, x->rank, x->dims);
 }
 
