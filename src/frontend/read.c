@@ -434,8 +434,10 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
     }
     ir_verify(l->p, "read");
     ir_program *p = l->p;
-    if (!keep_spelling)
+    if (!keep_spelling) {
         fe_normalize(p);
+        ir_verify(p, "normalize");
+    }
     p = ir_canonical(l->a, p);
     p->source = (ir_source){read_weight, w};
     return p;

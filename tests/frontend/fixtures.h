@@ -107,10 +107,11 @@ static inline bool has_opaque(const ir_program *p)
     return false;
 }
 
-/* Reads one form; *text gets its canonical text (in keep), NULL when it has none. Returns the number of
+/* Reads one form, with the manifest's sizes; *text gets its canonical text (in keep), NULL when it has none. Returns the number of
  * failures. */
 static inline i64 fixture_form(eqf_ctx *ctx, arena *keep, const char *folder, const char *name,
-                               char form, json_t *entry, char **text, fixture_count *count)
+                               char form, json_t *entry, fe_read_options options, char **text,
+                               fixture_count *count)
 {
     arena *a = arena_new(ctx, 0);
     const char *stem = arena_printf(a, FIXTURES "%s/%s", folder, name);
@@ -131,9 +132,12 @@ static inline i64 fixture_form(eqf_ctx *ctx, arena *keep, const char *folder, co
         json_t *value;
         json_object_foreach(json_object_get(entry, "symbols"), symbol, value)
             vec_push(a, &dims, (fe_dim_value){symbol, json_integer_value(value)});
-        fe_read_options options = {.use_hints = true, .dims = dims.at, .n_dims = dims.n};
+        fe_read_options all = options;
+        all.use_hints = true;
+        all.dims = dims.at;
+        all.n_dims = dims.n;
         fe_report report;
-        ir_program *p = fe_read(a, path, &options, &report);
+        ir_program *p = fe_read(a, path, &all, &report);
         ir_verify(p, "test");
         str s = str_new(keep);
         ir_print(&s, p);
@@ -161,7 +165,8 @@ static inline i64 fixture_run(eqf_ctx *ctx, arena *keep, const char *folder, con
 {
     i64 bad = 0;
     for (int f = 0; f < 3; f++)
-        bad += fixture_form(ctx, keep, folder, name, "TFC"[f], entry, &texts[f], count);
+        bad += fixture_form(ctx, keep, folder, name, "TFC"[f], entry, (fe_read_options){0}, &texts[f],
+                            count);
     return bad;
 }
 
