@@ -110,7 +110,7 @@ static int unknown_verb(const char *word, int argc, char **argv)
 static int run_verb(const cli_verb *verb, int argc, char **argv)
 {
     if (verb->raw)
-        return verb->raw(argc, argv);
+        return verb->raw(argc + 1, argv - 1); /* its own name first */
     cli_args args = {0};
     args.names = calloc((size_t)argc + 1, sizeof *args.names);
     args.values = calloc((size_t)argc + 1, sizeof *args.values);

@@ -385,16 +385,25 @@ static void test_state(void **state)
               "$E run state.pkg --check -o b.safetensors && cmp a.safetensors b.safetensors");
 }
 
+static void test_egraph(void **state)
+{
+    (void)state;
+    expect(0, "$E egraph --help");
+    assert_non_null(strstr(s.out, "egraph run"));
+    expect(1, "$E egraph run nowhere.eqf");
+    expect(2, "$E egraph frobnicate");
+}
+
 static void test_c_caller(void **state)
 {
     (void)state;
     char command[2000];
     snprintf(command, sizeof command,
              "S=%s/.. && $E optimize $S/examples/c/counter.eqf -o counter.pkg --parameters input && "
-             "cc -std=c99 -Wall -Wextra -Werror $S/examples/c/caller.c -I $S/include -I counter.pkg "
+             "%s -std=c99 -Wall -Wextra -Werror $S/examples/c/caller.c -I $S/include -I counter.pkg "
              "-L $(dirname $E) -lequiforge -Wl,-rpath,$(dirname $E) -o caller && "
              "./caller counter.pkg",
-             EQF_TEST_DIR);
+             EQF_TEST_DIR, EQF_TEST_CC);
     expect(0, command);
     assert_non_null(strstr(s.out, "y = 10 40 90 160, total = 300\n"
                                   "y = 10 40 90 160, total = 600\n"
@@ -419,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_state),
+        cmocka_unit_test(test_egraph),
         cmocka_unit_test(test_c_caller),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
