@@ -1069,16 +1069,19 @@ void cg_c(str *out, eqf_ctx *ctx, kn_kernel *const *kernels, i64 n, i64 vector_b
     for (i64 i = 0; i < COUNT_OF(LIBM); i++)
         if (strstr(body.at, arena_printf(a, "%s_f64(", LIBM[i])))
             c_line(&p, "#define %s_f64 __builtin_%s", LIBM[i], LIBM[i]);
-    if (strstr(body.at, "PIN("))
+    if (strstr(body.at, "PIN(")) { /* only where a register holds so much */
         str_add(&p.s, "#if defined(__AVX512F__)\n"
-                      "#define PIN(x) __asm__(\"\" : \"+v\"(x))\n"
-                      "#elif defined(__SSE2__)\n"
-                      "#define PIN(x) __asm__(\"\" : \"+x\"(x))\n"
-                      "#elif defined(__aarch64__)\n"
-                      "#define PIN(x) __asm__(\"\" : \"+w\"(x))\n"
-                      "#else\n"
+                      "#define PIN(x) __asm__(\"\" : \"+v\"(x))\n");
+        if (vector_bytes <= 32)
+            c_line(&p, "#elif defined(%s)\n#define PIN(x) __asm__(\"\" : \"+x\"(x))",
+                   vector_bytes == 32 ? "__AVX__" : "__SSE2__");
+        if (vector_bytes <= 16)
+            str_add(&p.s, "#elif defined(__aarch64__)\n"
+                          "#define PIN(x) __asm__(\"\" : \"+w\"(x))\n");
+        str_add(&p.s, "#else\n"
                       "#define PIN(x) (void)0\n"
                       "#endif\n");
+    }
     print_vectors(&p, body.at);
     for (i64 i = 0; i < COUNT_OF(HELPERS); i++)
         if (used[i])

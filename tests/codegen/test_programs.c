@@ -1,0 +1,214 @@
+/* Compiled C against the kernels' interpreter's oracle: random programs and chosen shapes, through
+ * every compiler that is installed, warnings being errors, one of the builds with undefined
+ * behaviour trapped. Many programs share a translation unit. */
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "codegen/codegen.h"
+#include "ir/check.h"
+#include "ir/generate.h"
+#include "kernel/harness.h"
+
+enum { PROGRAMS = 24 };
+
+static const char *const SHAPES[] = {
+    "(program p (dims (M 13) (N 70) (K 600)) (input X f32 (M K)) (parameter W f32 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul X W :axis {K}) (N M)))",
+    "(program p (dims (M 397) (N 33) (K 20)) (input X f32 (M K)) (parameter W f32 (K N))\n"
+    " (output Y (matmul X W :axis {K}) (M N)))",
+    "(program p (dims (M 70) (N 300) (K 70)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (M N)))",
+    "(program p (dims (M 17) (N 100) (K 300)) (input X f16 (M K)) (parameter W f16 (K N))\n"
+    " (output Y (matmul X W :axis {K}) (M N)))",
+    "(program p (dims (N 1100) (K 77)) (input X f16 (K)) (input W f16 (K N)) (input V f16 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (N)) (output Z (matmul X V :axis {K}) (N)))",
+    "(program p (dims (N 1100) (K 77)) (input X f32 (K)) (input W f32 (K N)) (input V f32 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (N)) (output Z (matmul X V :axis {K}) (N)))",
+    "(program p (dims (B 3) (H 2) (S 9) (T 11) (D 8)) (input Q f64 (B S H D))\n"
+    " (input K f64 (B T H D)) (input V f64 (B T H D))\n"
+    " (output Y (matmul (matmul Q K :axis {D}) V :axis {T}) (B S H D)))",
+    "(program p (dims (M 9) (N 30) (K 20)) (input X i64 (M K)) (input W i64 (N K))\n"
+    " (input A i8 (M K)) (input B bool (M K)) (input C bool (K N))\n"
+    " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul A A :axis {K}) (M))\n"
+    " (output U (matmul B C :axis {K}) (N M)))",
+    "(program p (dims (N 70000)) (input X f32 (N)) (output S (reduce + X :axis {N}) ())\n"
+    " (output T (reduce max X :axis {N}) ()))",
+    "(program p (dims (A 300) (B 270)) (input X f16 (A B)) (output S (reduce + X :axis {A}) (B))\n"
+    " (output T (reduce + X :axis {B}) (A)) (output U (neg X) (B A)))",
+    "(program p (dims (A 2) (B 3) (C 4) (D 5) (E 2) (F 3) (G 2) (H 7))\n"
+    " (input X f32 (A B C D E F G H))\n"
+    " (output Y (add X (reduce + X :axis {B E H})) (H A G B F C E D)))",
+    "(program p (dims (A 1500) (R 20)) (input X f32 (R A))\n"
+    " (output Y (argsort X :axis A :to A :ints (1)) (A R)) (output Z (scan X :axis A :reducer +) (R A)))",
+    "(program p (dims (A 100) (B 3)) (input X f32 (A)) (input I i64 (B))\n"
+    " (output Y (gather X (add I 100) :axis A) (B)))",
+    "(program p (dims (B 3)) (input I i32 (B)) (output Y (floordiv I (sub I I)) (B)))",
+};
+
+typedef struct unit {
+    bench *at[PROGRAMS + COUNT_OF(SHAPES)];
+    tensor *want[PROGRAMS + COUNT_OF(SHAPES)];
+    i64 n;
+    str text;
+    kn_kernels all;
+    i64 vector_bytes;
+} unit;
+
+static void add_program(fixture *f, unit *u, const ir_program *p, u64 seed)
+{
+    bench *b = NEW(f->a, bench);
+    *b = (bench){.ctx = f->ctx, .a = f->a, .p = p};
+    rng r = rng_new(seed);
+    b->inputs = bench_inputs(f->a, p, &r);
+    kn_options o = {u->vector_bytes, 1 + (i64)(seed % 4), seed % 2 != 0};
+    kn_build(f->a, p, o, &b->plan, &b->kernels);
+    for (i64 i = 0; i < b->kernels.n; i++) {
+        bool known = false;
+        for (i64 k = 0; k < u->all.n && !known; k++)
+            known = strcmp(u->all.at[k]->name, b->kernels.at[i]->name) == 0;
+        if (!known)
+            vec_push(f->a, &u->all, b->kernels.at[i]);
+    }
+    u->at[u->n++] = b;
+}
+
+/* Runs the compiler; skips aloud when it is not installed. */
+static bool compile(fixture *f, const char *cc, const char *const *extra, const char *c,
+                    const char *so)
+{
+    const char *args[40] = {cc, CG_C_FLAGS, "-Wall", "-Wextra", "-Wconversion", "-Wshadow",
+                            "-Werror", "-march=native"};
+    i64 n = 0;
+    while (args[n])
+        n++;
+    for (; *extra; extra++)
+        args[n++] = *extra;
+    const char *tail[] = {"-o", so, c, "-lm"};
+    for (i64 i = 0; i < COUNT_OF(tail); i++)
+        args[n++] = tail[i];
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        execvp(cc, (char *const *)(uintptr_t)args);
+        _exit(127);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        print_message("skipped: %s is not installed\n", cc);
+        return false;
+    }
+    (void)f;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return true;
+}
+
+static f64 tolerance(dtype t)
+{
+    return t == DT_f16 || t == DT_bf16 ? 3e-2 : 1e-4;
+}
+
+static void check_unit(fixture *f, unit *u, void *library)
+{
+    for (i64 i = 0; i < u->n; i++) {
+        bench *b = u->at[i];
+        b->compiled = NEW_N(f->a, rt_kernel, b->kernels.n + 1);
+        for (i64 k = 0; k < b->kernels.n; k++) {
+            void *symbol = dlsym(library, b->kernels.at[k]->name);
+            assert_non_null(symbol);
+            memcpy(&b->compiled[k], &symbol, sizeof symbol);
+        }
+        int code = bench_run(b);
+        assert_int_equal(code, u->want[i] ? 0 : 1);
+        for (i64 o = 0; u->want[i] && o < b->p->outputs.n; o++) {
+            f64 e = bench_error(b, o, &u->want[i][o]);
+            if (!(e <= tolerance(b->p->outputs.at[o].dtype)))
+                fail_msg("program %lld, output %lld differs by %g", (long long)i, (long long)o, e);
+        }
+    }
+}
+
+static void make_unit(fixture *f, const void *arg)
+{
+    unit *u = (unit *)(uintptr_t)arg;
+    for (u64 seed = 0; seed < PROGRAMS; seed++)
+        add_program(f, u, gen_program(f->a, 7000 + 1000 * (u64)u->vector_bytes + seed, 14, false),
+                    seed);
+    for (i64 i = 0; i < COUNT_OF(SHAPES); i++)
+        add_program(f, u, ir_read(f->a, "shape", SHAPES[i], (i64)strlen(SHAPES[i])), (u64)i);
+    u->text = str_new(f->a);
+    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+}
+
+typedef struct oracle {
+    unit *u;
+    i64 i;
+} oracle;
+
+static void evaluate(fixture *f, const void *arg)
+{
+    const oracle *o = arg;
+    const bench *b = o->u->at[o->i];
+    tensor *want = NEW_N(f->a, tensor, b->p->outputs.n);
+    ir_eval(b->p, b->inputs, f->a, want, (ir_eval_options){.round = true});
+    o->u->want[o->i] = want;
+}
+
+static void test_unit(fixture *f, i64 vector_bytes)
+{
+    unit *u = NEW(f->a, unit);
+    u->vector_bytes = vector_bytes;
+    run_fine(f, make_unit, u);
+    for (i64 i = 0; i < u->n; i++) {
+        oracle o = {u, i};
+        eqf_status status = attempt(f, evaluate, &o); /* a bad index has no value */
+        assert_true(status == EQF_OK || status == EQF_E_DATA);
+    }
+    char folder[] = "/tmp/eqf-codegen-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char *c = arena_printf(f->a, "%s/kernels.c", folder);
+    file_write(f->ctx, c, u->text.at, u->text.n);
+    const char *const plain[] = {"-O2", "-ftree-vectorize", NULL};
+    const char *const full[] = {"-O3", NULL};
+    const char *const checked[] = {"-O1", "-fsanitize=undefined",
+                                   "-fsanitize-undefined-trap-on-error", NULL};
+    const struct {
+        const char *cc;
+        const char *const *flags;
+    } builds[] = {{"gcc", vector_bytes == 32 ? full : plain}, {"clang", plain}, {"gcc", checked}};
+    for (i64 i = 0; i < COUNT_OF(builds); i++) {
+        char *so = arena_printf(f->a, "%s/kernels%lld.so", folder, (long long)i);
+        if (!compile(f, builds[i].cc, builds[i].flags, c, so))
+            continue;
+        void *library = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            fail_msg("%s", dlerror());
+        check_unit(f, u, library);
+        dlclose(library);
+        unlink(so);
+    }
+    unlink(c);
+    rmdir(folder);
+}
+
+static void test_16(void **state)
+{
+    test_unit(*state, 16);
+}
+
+static void test_32(void **state)
+{
+    test_unit(*state, 32);
+}
+
+static void test_64(void **state)
+{
+    test_unit(*state, 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(test_16), TEST(test_32), TEST(test_64)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* The verifier: a correct kernel with one thing changed must be refused, with the right reason. The
+ * reader: malformed text is refused with its place. */
+#include "ir/check.h"
+#include "kernel/kernel.h"
+
+/* Rows of 8 summed with two accumulators of 4, a scaled copy in chunks of 4 with a ragged end, and a
+ * dot; 3 parts. */
+static const char TEXT[] =
+    "(kernel k\n"
+    "  (buffers (in f32 24) (out f32 3) (out f32 18) (into f32 12) (local f32 8) (in i64 6))\n"
+    "  (grid 3)\n"
+    "  (state v1 f32 [4] () :sub +)\n"
+    "  (loop - - [] (v1) :var 2 :from (0) :range [2 4 0] :carried (v2) :yield (v4)\n"
+    "    (load v3 f32 [4] () :buffer 0 :at (0 (1 8) (2 1)) :stride [1])\n"
+    "    (combine v4 f32 [4] (v2 v3) :sub +)\n"
+    "  )\n"
+    "  (get v5 f32 [4] () :var 2)\n"
+    "  (reduce v6 f32 [] (v5) :sub +)\n"
+    "  (store - f32 [] (v6) :buffer 1 :at (0 (1 1)))\n"
+    "  (loop - - [] () :var 3 :from (0) :range [2 4 0] :carried () :yield ()\n"
+    "    (load v7 f32 [4] () :buffer 0 :at (0 (1 8) (3 1)) :stride [1] :live [(6 (0 (3 1)))])\n"
+    "    (ew v8 f32 [4] (v7) :sub neg)\n"
+    "    (store - f32 [4] (v8) :buffer 2 :at (0 (1 6) (3 1)) :stride [1] :live [(6 (0 (3 1)))])\n"
+    "  )\n"
+    "  (load v9 f32 [8] () :buffer 0 :at (0 (1 8)) :stride [1])\n"
+    "  (store - f32 [8] (v9) :buffer 4 :stride [1])\n"
+    "  (state v10 f32 [2 2] () :sub +)\n"
+    "  (ref v11 f32 [2 4] () :buffer 4 :stride [4 1])\n"
+    "  (ref v12 f32 [4 2] () :buffer 4 :stride [2 1])\n"
+    "  (dot v13 f32 [2 2] (v10 v11 v12) :sub fma)\n"
+    "  (store - f32 [2 2] (v13) :buffer 3 :at (0 (1 4)) :stride [2 1])\n"
+    "  (load v14 i64 [2] () :buffer 5 :at (0 (1 2)) :stride [1])\n"
+    "  (gather v15 f32 [2] (v14) :buffer 0 :stride [0] :index [8] :extent [3])\n"
+    ")\n";
+
+/* TEXT with one occurrence of `from` replaced. */
+static char *changed(fixture *f, const char *from, const char *to)
+{
+    const char *at = strstr(TEXT, from);
+    assert_non_null(at);
+    return arena_printf(f->a, "%.*s%s%s", (int)(at - TEXT), TEXT, to, at + strlen(from));
+}
+
+static void verify_text(fixture *f, const void *arg)
+{
+    const char *text = arg;
+    kn_kernel *k = kn_read(f->a, "kernel", text, (i64)strlen(text));
+    kn_verify(f->ctx, k);
+}
+
+typedef struct mutation {
+    const char *from, *to, *message;
+} mutation;
+
+static void test_correct(void **state)
+{
+    fixture *f = *state;
+    run_fine(f, verify_text, TEXT);
+    kn_kernel *k = kn_read(f->a, "kernel", TEXT, (i64)strlen(TEXT));
+    str s = str_new(f->a);
+    kn_print(&s, k);
+    assert_string_equal(s.at, TEXT);
+
+    f32 in[24], sums[3], copies[18], products[12];
+    i64 index[6] = {0, 1, 2, 0, 1, 2};
+    for (int i = 0; i < 24; i++)
+        in[i] = (f32)i;
+    void *args[] = {in, sums, copies, products, index};
+    assert_int_equal(kn_run(f->ctx, k, args, 0, 3), 0);
+    assert_true(sums[0] == 28 && sums[2] == 156 && copies[0] == 0 && copies[11] == -13);
+    /* [[8 9 10 11] [12 13 14 15]] x [[8 9] [10 11] [12 13] [14 15]] */
+    assert_true(products[4] == 428 && products[7] == 658);
+    index[5] = 3;
+    assert_int_equal(kn_run(f->ctx, k, args, 0, 3), 3);
+}
+
+static void test_refused(void **state)
+{
+    fixture *f = *state;
+    static const mutation cases[] = {
+        /* bounds */
+        {"(grid 3)", "(grid 4)", "outside the buffer"},
+        {"(in f32 24)", "(in f32 23)", "outside the buffer"},
+        {":at (0 (1 8) (2 1))", ":at (1 (1 8) (2 1))", "outside the buffer"},
+        {":at (0 (1 8) (2 1))", ":at (-1 (1 8) (2 1))", "outside the buffer"},
+        {":range [2 4 0] :carried (v2)", ":range [3 4 0] :carried (v2)", "outside the buffer"},
+        {":stride [1] :live [(6 (0 (3 1)))])\n    (ew", ":stride [2] :live [(6 (0 (3 1)))])\n    (ew",
+         "outside the buffer"},
+        {"(local f32 8)", "(local f32 7)", "outside the buffer"},
+        {":extent [3]", ":extent [4]", "outside the buffer"},
+        {":at (0 (1 8) (2 1))", ":at (0 (1 4611686018427387904) (2 1))", "overflows"},
+        /* every element once */
+        {"(out f32 3)", "(out f32 4)", "never stored"},
+        {":buffer 1 :at (0 (1 1))", ":buffer 1", "stored twice"},
+        {":live [(6 (0 (3 1)))])\n  )", ":live [(5 (0 (3 1)))])\n  )", "never stored"},
+        {":buffer 3 :at (0 (1 4))", ":buffer 3 :at (0 (1 3))", "stored twice"},
+        /* scope */
+        {"(reduce v6 f32 [] (v5)", "(reduce v6 f32 [] (v4)", "not there"},
+        {"(combine v4 f32 [4] (v2 v3)", "(combine v4 f32 [4] (v2 v8)", "not there"},
+        {":buffer 1 :at (0 (1 1))", ":buffer 1 :at (0 (1 1) (2 0))", "outside its loop"},
+        {"(get v5 f32 [4] () :var 2)", "(get v5 f32 [4] () :var 3)", "finished loop"},
+        {":yield (v4)", ":yield (v8)", "not there"},
+        /* types */
+        {"(combine v4 f32 [4]", "(combine v4 f32 [5]", "wrong operands"},
+        {"(reduce v6 f32 []", "(reduce v6 f64 []", "wrong operand"},
+        {"(ew v8 f32 [4] (v7) :sub neg)", "(ew v8 f32 [4] (v7) :sub add)", "number of operands"},
+        {"(ew v8 f32 [4] (v7) :sub neg)", "(ew v8 f32 [4] (v7) :sub not)", "no such operator"},
+        {"(ew v8 f32 [4] (v7) :sub neg)", "(ew v8 bool [4] (v7) :sub neg)", "dtype of the result"},
+        {"(ew v8 f32 [4] (v7) :sub neg)", "(ew v8 f32 [4] (v7) :sub cast)", "not a pointwise"},
+        {"(state v1 f32 [4] ()", "(state v1 f32 [3] ()", "wrong operands"},
+        {"(load v14 i64 [2]", "(load v14 i32 [2]", "another dtype than the buffer"},
+        {"(load v14 i64 [2] () :buffer 5", "(load v14 f32 [2] () :buffer 0", "wrong index"},
+        {"(ref v11 f32 [2 4]", "(ref v11 f32 [2 3]", "shapes do not multiply"},
+        {":stride [2 1])\n  (dot", ":stride [1 2])\n  (dot", "contiguous columns"},
+        {"(dot v13 f32 [2 2] (v10 v11 v12) :sub fma)", "(dot v13 f32 [2 2] (v10 v11 v12) :sub rowdot)",
+         "contiguous rows"},
+        /* access */
+        {"(store - f32 [8] (v9) :buffer 4", "(store - f32 [8] (v9) :buffer 0", "store to an input"},
+        {"(load v9 f32 [8] () :buffer 0 :at (0 (1 8))", "(load v9 f32 [8] () :buffer 2",
+         "load from an output"},
+        {"(gather v15 f32 [2] (v14)", "(gather v15 f32 [2] (v11)", "only dot reads a reference"},
+        /* loops */
+        {":from (0) :range [2 4 0] :carried (v2)", ":from (0) :range [2 0 0] :carried (v2)",
+         "wrong range"},
+        {":from (0) :range [2 4 0] :carried (v2)", ":from (-4) :range [2 4 0] :carried (v2)",
+         "below 0"},
+        {":var 3 :from", ":var 2 :from", "two loops"},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *text = changed(f, cases[i].from, cases[i].to);
+        if (attempt(f, verify_text, text) == EQF_OK)
+            fail_msg("accepted: %s", cases[i].to);
+        eqf_diag d = last_diag(f);
+        if (!strstr(d.message, cases[i].message))
+            fail_msg("\"%s\" for %s, wanted \"%s\"", d.message, cases[i].to, cases[i].message);
+        eqf_ctx_clear(f->ctx);
+    }
+}
+
+static void test_malformed(void **state)
+{
+    fixture *f = *state;
+    static const mutation cases[] = {
+        {"(kernel k", "(kernels k", "expected one (kernel"},
+        {"(grid 3)", "(grit 3)", "expected (buffers ...) and (grid ...)"},
+        {"(in f32 24)", "(in f33 24)", "expected (access dtype count)"},
+        {"(reduce v6", "(reduces v6", "unknown operation"},
+        {"(reduce v6", "(reduce w6", "expected a name"},
+        {"(reduce v6", "(reduce -", "a result expected"},
+        {":sub neg", ":sub neck", "unknown name"},
+        {":sub neg", ":sup neg", "unknown field"},
+        {":range [2 4 0]", ":range [2 4 0 0]", "at most 3 integers"},
+        {":carried (v2)", ":carried ()", "as many values"},
+        {":extent [3]", ":extent", "missing"},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++)
+        run_wrong(f, verify_text, changed(f, cases[i].from, cases[i].to), EQF_E_PARSE, ":",
+                  cases[i].message);
+}
+
+/* What only a run can notice. */
+static void run_text(fixture *f, const void *arg)
+{
+    const char *text = arg;
+    kn_kernel *k = kn_read(f->a, "kernel", text, (i64)strlen(text));
+    f32 in[24] = {0}, sums[3], copies[18], products[12];
+    i64 index[6] = {0};
+    void *args[] = {in, sums, copies, products, index};
+    kn_run(f->ctx, k, args, 0, 3);
+}
+
+static void test_run(void **state)
+{
+    fixture *f = *state;
+    run_fine(f, run_text, TEXT);
+    run_wrong(f, run_text, changed(f, "(store - f32 [8] (v9) :buffer 4 :stride [1])\n", ""),
+              EQF_E_INTERNAL, "", "read before it is stored");
+    run_wrong(f, run_text, changed(f, ":buffer 1 :at (0 (1 1))", ":buffer 1"), EQF_E_INTERNAL, "",
+              "stored twice");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_correct), TEST(test_refused), TEST(test_malformed), TEST(test_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
