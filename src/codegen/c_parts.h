@@ -52,6 +52,26 @@ char *c_ew(c_printer *p, ir_op op, dtype of_args, char *const *args);
 char *c_combine(c_printer *p, ir_reducer r, dtype t, const char *a, const char *b);
 char *c_identity(c_printer *p, ir_reducer r, dtype t);
 
+bool c_is_lanewise(const kn_ins *x);
+bool c_is_memory(const kn_ins *x);
+bool c_same_shape(const kn_ins *a, const kn_ins *b);
+bool c_same_affine(kn_affine a, kn_affine b);
+/* Fills values and group_of for p->k. (c_plan.c) */
+void c_plan(c_printer *p);
+
+/* The operand as an expression in the lane being printed; map: lane dim of each of its dims, NULL
+ * when they are the same. (c_nest.c) */
+char *c_operand(c_printer *p, kn_value v, const u8 *map);
+char *c_inline(c_printer *p, const kn_ins *x);
+const char *c_local_type(dtype t);
+/* `text` cast to the storage type of t where C's arithmetic is wider. */
+char *c_narrow(c_printer *p, dtype t, const char *text);
+/* An integer division: a divisor of 0 ends the kernel with an error. */
+bool c_divides(const kn_ins *x);
+/* A group of operations, or one operation on scalars. */
+void c_group(c_printer *p, const kn_ins *const *at, i64 n);
+void c_scalar(c_printer *p, const kn_ins *x);
+
 void c_dot(c_printer *p, const kn_ins *x);
 
 #endif
