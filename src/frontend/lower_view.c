@@ -8,7 +8,7 @@ static void infer(fe_call *c, const fe_tensor *x, i64 *sizes, i64 n)
 {
     i64 known = 1, open = -1, total = fe_count(c->l, x);
     for (i64 k = 0; k < n; k++)
-        if (sizes[k] == -1)
+        if (sizes[k] == -1 && open < 0)
             open = k;
         else if (sizes[k] < 0 || !mul_i64(known, sizes[k], &known))
             fe_fail(c->l, "a view with a size of %lld", (long long)sizes[k]);

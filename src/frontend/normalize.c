@@ -670,6 +670,16 @@ static bool rule_matmul(nz *z, ir_attr attr, const ir_term *x, ir_term *out)
         *out = scaled(z, simplify(z, IR_matmul, attr, both, 2), c);
         return true;
     }
+    for (int i = 0; i < 2 && is_wide(z, x[0]); i++) { /* a factor without the summed atoms leaves */
+        bool is_free = true;
+        for (i64 k = 0; k < attr.axis.n; k++)
+            is_free = is_free && !ir_has(nz_at(z, x[i])->dims, attr.axis.at[k]);
+        if (!is_free)
+            continue;
+        ir_attr sum = {.reducer = IR_SUM, .axis = attr.axis};
+        *out = nz_2(z, IR_mul, simplify(z, IR_reduce, sum, &x[1 - i], 1), x[i]);
+        return true;
+    }
     return false;
 }
 
@@ -782,19 +792,21 @@ static bool rule_gather_runs(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_te
     i64 count = ir_extent(z->p, j.at[0]), last = 0;
     if (count > 1 << 22)
         return false;
+    /* One run of any step, or a few that count up. */
+    i64 stride = nz_value_at(z, x[1], 1) - nz_value_at(z, x[1], 0);
+    for (i64 i = 2; i < count && stride; i++)
+        if (nz_value_at(z, x[1], i) - nz_value_at(z, x[1], i - 1) != stride)
+            stride = 0;
     for (i64 i = 0; i < count; i++) {
         i64 v = nz_value_at(z, x[1], i);
         if (v < 0 || v >= ir_extent(z->p, k))
             return false;
-        bool goes_on = runs && (length[runs - 1] == 1 || v - last == step[runs - 1]) && v != last;
-        if (goes_on && length[runs - 1] == 1)
-            step[runs - 1] = v - last;
-        if (goes_on) {
+        if (runs && v - last == step[runs - 1]) {
             length[runs - 1]++;
         } else if (runs == MAX_RUNS) {
             return false;
         } else {
-            start[runs] = v, step[runs] = 1, length[runs++] = 1;
+            start[runs] = v, step[runs] = stride ? stride : 1, length[runs++] = 1;
         }
         last = v;
     }
@@ -826,6 +838,19 @@ static bool rule_gather(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *o
     ir_term hit = nz_2(z, IR_eq, x[1], ir_iota(z->p, attr.axis.at[0]));
     ir_term y = nz_where(z, hit, x[0], nz_const(z, nz_at(z, x[0])->dtype, 0));
     *out = simplify(z, IR_reduce, (ir_attr){.reducer = IR_SUM, .axis = attr.axis}, &y, 1);
+    return true;
+}
+
+/* Casts that lose nothing come after what only moves elements: the narrow value is read. */
+static bool rule_moved_cast(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_term *out)
+{
+    const ir_node *c = nz_at(z, x[0]);
+    if (c->op != IR_cast || !is_exact(nz_at(z, c->args[0])->dtype, c->dtype))
+        return false;
+    u8 type = c->dtype;
+    ir_term *args = arena_copy(z->p->a, x, n * (i64)sizeof *x);
+    args[0] = c->args[0];
+    *out = nz_cast(z, type, simplify(z, op, attr, args, n));
     return true;
 }
 
@@ -866,11 +891,17 @@ static bool rules(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_ter
     case IR_matmul:
         return rule_matmul(z, attr, x, out);
     case IR_rename:
-        return nz_index_map(z, op, attr, x[0], out) || rule_rename(z, attr, x[0], out);
+        return nz_index_map(z, op, attr, x[0], out) || rule_rename(z, attr, x[0], out) ||
+               rule_moved_cast(z, op, attr, x, n, out);
     case IR_slice:
-        return nz_index_map(z, op, attr, x[0], out) || rule_slice(z, attr, x[0], out);
+        return nz_index_map(z, op, attr, x[0], out) || rule_slice(z, attr, x[0], out) ||
+               rule_moved_cast(z, op, attr, x, n, out);
+    case IR_reshape:
+    case IR_expand:
+        return rule_moved_cast(z, op, attr, x, n, out);
     case IR_gather:
-        return rule_gather_runs(z, attr, x, n, out) || rule_gather(z, attr, x, n, out);
+        return rule_gather_runs(z, attr, x, n, out) || rule_gather(z, attr, x, n, out) ||
+               rule_moved_cast(z, op, attr, x, n, out);
     default:
         return ir_row(op)->class_ == IR_EWISE && n == 1 && rule_one(z, op, x[0], out);
     }

@@ -14,7 +14,7 @@ typedef struct rule_case {
 } rule_case;
 
 #define INPUTS                                                                                     \
-    "(program p (dims (A 3) (B 4) (C 4) (K 8)) (input x f32 (A B)) (input y f32 (A B))"           \
+    "(program p (dims (A 3) (B 4) (C 4) (K 8) (D 2) (D3 3) (E 3)) (input x f32 (A B)) (input y f32 (A B))"           \
     " (input w f32 (B K)) (input h bf16 (A B)) (input g bf16 (B K)) (input m bool (A B))"         \
     " (input i i64 (A)) "
 
@@ -86,6 +86,17 @@ static const rule_case cases[] = {
      "(reduce + (where (eq i (iota B)) (exp x) 0.0) :axis B)"},
     {"rows of an input stay a gather", "(gather w i :axis B)", "(gather w i :axis B)"},
     {"known gather", "(rename (gather x (add (iota C) 0) :axis B) :axis C :to B)", "x"},
+    {"slice of a cast", "(matmul (slice (cast f64 x) :axis B :start 1 :to D :step 1)"
+     " (cast f64 (const f32 2)) :axis D)",
+     "(mul (reduce + (cast f64 (slice x :axis B :start 1 :to D :step 1)) :axis D) 2)"},
+    {"roll as a gather", "(gather w (fmod (add (iota C) 3) (const i64 4)) :axis B)",
+     "(concat (slice w :axis B :start 3) (slice w :axis B :start 0 :to E :step 1) :axis (- E) :to C)"},
+    {"part of a concatenation",
+     "(slice (concat x y :axis (B B) :to K) :axis K :start 4 :to B :step 1)", "y"},
+    {"slice of a slice", "(slice (slice w :axis K :start 2 :to D3 :step 2) :axis D3 :start 1)",
+     "(slice w :axis K :start 4)"},
+    {"read of a masked write", "(slice (where (eq (iota A) 1) y x) :axis A :start 1)",
+     "(slice y :axis A :start 1)"},
     {"half between floats", "(cast f32 (mul h h))", "(square (cast f32 h))"},
     {"half product between floats", "(cast f32 (matmul h g :axis B))",
      "(matmul (cast f32 h) (cast f32 g) :axis B)"},
