@@ -192,6 +192,8 @@ ptrdiff_t eqf_model_find_state(const eqf_model *model, const char *name);
 size_t eqf_model_kernel_count(const eqf_model *model);
 /* Digest of the program that the package computes, without the data of its parameters. */
 const char *eqf_model_source_hash(const eqf_model *model);
+/* The seed of the inputs, and of parameters where they were random, that it was made with. */
+uint64_t eqf_model_seed(const eqf_model *model);
 
 /* One execution context of a model: its own state, scratch memory and threads. Used by one thread
  * at a time; several of one model run independently. */

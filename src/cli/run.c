@@ -104,6 +104,8 @@ static int check(running *r, const char *in, const char *source)
         cli_reading reading;
         if (!cli_read_options(r->args, source, in, &reading))
             return EXIT_USAGE;
+        if (!cli_value(r->args, "--seed"))
+            reading.options.seed = eqf_model_seed(r->model);
         eqf_status s = eqf_program_read(r->args->ctx, source, &reading.options, &r->source);
         free((void *)reading.options.dims);
         if (s != EQF_OK)

@@ -208,6 +208,11 @@ const char *eqf_model_source_hash(const eqf_model *model)
     return rt_model_package(model->rt)->source_digest;
 }
 
+uint64_t eqf_model_seed(const eqf_model *model)
+{
+    return (uint64_t)rt_model_package(model->rt)->seed;
+}
+
 /* The tensor of check.safetensors that is called prefix + name. */
 static const tensor *stored(arena *a, const rt_model *m, const tensor *set, i64 n,
                             const char *prefix, const char *name)

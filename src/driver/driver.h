@@ -93,21 +93,23 @@ comparison compare_tensors(arena *a, const tensor *got, const tensor *want, f64 
 
 /* ---- verify.c --------------------------------------------------------------------------------- */
 
-/* The reference interpreter's outputs, and, computed only when asked for, how far the same program
- * is from them when each operator rounds as eager PyTorch does. */
+/* The reference interpreter's outputs, and, computed only when needed, those of the same program
+ * when each operator rounds as eager PyTorch does: what rounding alone can change. */
 typedef struct reference {
     arena *a;
     const ir_program *p;
     const tensor *inputs; /* a program port each */
-    tensor *outputs;      /* exact */
-    f64 *rounding;        /* relative L2, an output each; NULL until reference_tolerance asks */
+    tensor *outputs;      /* exact; an integer that rounding decides (a floor, a comparison) may be
+                             replaced by the rounded program's, see reference_compare */
+    tensor *rounded;      /* NULL until needed */
     pool *threads;
     const volatile bool *cancel;
 } reference;
 reference reference_make(arena *a, const ir_program *p, const tensor *inputs, pool *threads,
                          const volatile bool *cancel);
 /* Compares output i; the tolerance is the dtype's, or twice the rounding error where that is
- * larger; it is stored in *tolerance. */
+ * larger; it is stored in *tolerance. Integers and bools are equal to the exact program's, or all of
+ * them to the rounded one's, which is the reference from then on. */
 comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolerance);
 
 typedef struct verified {

@@ -490,9 +490,9 @@ static void optimize(making *m, const char *path)
     if (m->pool)
         arena_defer(m->a, free_pool, m->pool);
     m->reference = reference_make(m->a, m->ir, m->data, m->pool, m->options.cancel);
-    write_reference(m);
     write_texts(m);
     verify(m);
+    write_reference(m);
     m->report.verify_s = rt_now() - verifying;
 
     summarize(m, started);

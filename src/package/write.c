@@ -177,8 +177,10 @@ pk_writer *pk_begin(arena *a, const char *path)
         }
         int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         struct stat st;
-        /* Another writer may have taken it for a leftover before it was locked. */
-        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && stat(name, &st) == 0) {
+        /* Another writer may have taken it for a leftover before it was locked. Where folders
+         * cannot be locked at all, nobody removes leftovers either. */
+        bool locked = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+        if (locked && stat(name, &st) == 0) {
             w->directory = name;
             w->lock = fd;
             break;
@@ -292,7 +294,8 @@ void pk_commit(pk_writer *w)
         check_target(w); /* it may be something else by now */
         if (exchange(w->directory, w->target) == 0) {
             /* What has the temporary name now is the old package: removed with the writer. */
-        } else if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) {
+        } else if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP ||
+                   errno == EXDEV) {
             /* No exchange on this file system: the old one steps aside, unlocked, and comes back
              * should the second rename fail. */
             const char *aside = arena_printf(w->a, "%s-old", w->directory);

@@ -273,6 +273,8 @@ static void test_run_with_inputs(void **state)
     expect_error(1, "$E run small.pkg -i in.safetensors --check --source other.eqf", "other.eqf");
     expect_error(1, "$E run small.pkg -i in.safetensors --check --source small.eqf --seed 5",
                  "other parameters");
+    expect(0, "$E optimize small.eqf --seed 5 -o five.pkg && "
+              "$E run five.pkg -i in.safetensors --check --source small.eqf");
 }
 
 static void test_check_finds_differences(void **state)

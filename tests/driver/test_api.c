@@ -376,6 +376,27 @@ static void test_check(void **state)
     done(b);
 }
 
+/* Integers and bools that rounding decides: the exact program is not their only reference. */
+static void test_rounding_decides(void **state)
+{
+    (void)state;
+    built b = build("(program r (dims (K 200)) (input x f32 (K))\n"
+                    "  (let third (div x 3)) (let sum (add (add third third) third))\n"
+                    "  (output same (eq sum x) (K))\n"
+                    "  (output steps (cast i64 (floor (mul third 3e7))) (K)))\n");
+    eqf_tensors *inputs;
+    expect_ok(eqf_model_inputs(ctx, b.m, &inputs));
+    const void *in[] = {eqf_tensors_get(inputs, 0).data};
+    uint8_t same[200];
+    int64_t steps[200];
+    expect_ok(eqf_exec_run(b.e, in, (void *[]){same, steps}));
+    const eqf_check_result *check;
+    expect_ok(eqf_exec_check(b.e, NULL, in, (const void *[]){same, steps}, &check));
+    assert_true(check->passed);
+    eqf_tensors_free(inputs);
+    done(b);
+}
+
 static void test_given_inputs(void **state)
 {
     (void)state;
@@ -513,7 +534,7 @@ int main(void)
         TEST(test_queries),    TEST(test_values),  TEST(test_copies),
         TEST(test_empty),      TEST(test_state),   TEST(test_parameters),
         TEST(test_indices),    TEST(test_seeded_indices), TEST(test_check),
-        TEST(test_given_inputs), TEST(test_determinism), TEST(test_threads),
+        TEST(test_rounding_decides), TEST(test_given_inputs), TEST(test_determinism), TEST(test_threads),
         TEST(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
