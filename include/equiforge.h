@@ -75,7 +75,7 @@ typedef struct eqf_program eqf_program;
 
 /* Zeroed is the default everywhere. */
 typedef struct eqf_read_options {
-    const char *model; /* which program of an archive with several */
+    const char *model;       /* which program of an archive with several */
     const char *const *dims; /* "B=8": values of symbolic sizes */
     size_t dim_count;
     const char *inputs;  /* a .safetensors file whose shapes fix symbolic sizes, and whose values
@@ -236,9 +236,9 @@ typedef struct eqf_check_result {
 } eqf_check_result;
 /* Compares `outputs` (as for eqf_exec_run, none NULL) of a run that started from the stored state.
  * program NULL: with the reference in the package, which belongs to eqf_model_inputs. Else with a
- * reference computed by interpreting `program` (of this exec's context) on `inputs`; EQF_E_TYPE when
- * it is another program than the package's, EQF_E_DATA when it has other parameters. *out belongs to
- * `exec` until its next check. A difference is EQF_OK with passed == false. */
+ * reference computed by interpreting `program` (of this exec's context) on `inputs`; EQF_E_TYPE
+ * when it is another program than the package's, EQF_E_DATA when it has other parameters. *out
+ * belongs to `exec` until its next check. A difference is EQF_OK with passed == false. */
 eqf_status eqf_exec_check(eqf_exec *exec, eqf_program *program, const void *const *inputs,
                           const void *const *outputs, const eqf_check_result **out);
 

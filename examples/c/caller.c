@@ -4,8 +4,8 @@
  *     cc examples/c/caller.c -I include -I counter.pkg -L build -lequiforge -o caller
  *     ./caller counter.pkg
  *
- * The program is counter.eqf: y = x * scale, and total += the sum of y. equiforge_model.h comes with
- * the package and has the names and a typed call. */
+ * The program is counter.eqf: y = x * scale, and total += the sum of y. equiforge_model.h comes
+ * with the package and has the names and a typed call. */
 #include <stdio.h>
 
 #include "equiforge_model.h"

@@ -10,8 +10,8 @@ static void print_summary(const char *package, const eqf_bench_result *r,
            package, r->median_us, r->low_us, r->high_us, r->min_us, (long long)r->runs, r->threads,
            r->threads == 1 ? "" : "s");
     printf("%lld kernels, %.4g MFLOP, %.4g MB: %.4g GFLOP/s, %.4g GB/s\n", (long long)r->kernels,
-           1e-6 * (double)r->flops, 1e-6 * (double)r->bytes,
-           1e-3 * (double)r->flops / r->median_us, 1e-3 * (double)r->bytes / r->median_us);
+           1e-6 * (double)r->flops, 1e-6 * (double)r->bytes, 1e-3 * (double)r->flops / r->median_us,
+           1e-3 * (double)r->bytes / r->median_us);
     printf("this machine now: %.4g GFLOP/s, %.4g GB/s, so at least %.4g us: %.3g%% of the "
            "roofline\n",
            r->peak_gflops, r->peak_gbps, r->bound_us, 100 * r->roofline);

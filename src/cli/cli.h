@@ -11,12 +11,12 @@
 #include "equiforge.h"
 
 enum { /* exit codes, docs: `equiforge --help` */
-    EXIT_DONE = 0,
-    EXIT_INPUT = 1,
-    EXIT_USAGE = 2,
-    EXIT_MACHINE = 3,
-    EXIT_DIFFERENT = 4,
-    EXIT_INTERRUPTED = 130
+       EXIT_DONE = 0,
+       EXIT_INPUT = 1,
+       EXIT_USAGE = 2,
+       EXIT_MACHINE = 3,
+       EXIT_DIFFERENT = 4,
+       EXIT_INTERRUPTED = 130
 };
 
 typedef struct cli_option {
@@ -36,14 +36,15 @@ typedef struct cli_verb {
 /* The command line of one verb, parsed. */
 struct cli_args {
     const cli_verb *verb;
-    const char *file; /* the operand */
+    const char *file;             /* the operand */
     const char **names, **values; /* options in order; the value of a flag is "" */
     int count;
     eqf_ctx *ctx;
     bool json, quiet;
 };
 
-/* ---- options.c -------------------------------------------------------------------------------- */
+/* ---- options.c --------------------------------------------------------------------------------
+ */
 
 /* The last value given for an option, NULL when absent; "" for a flag. */
 const char *cli_value(const cli_args *args, const char *name);
@@ -63,7 +64,8 @@ extern const cli_option cli_common[];
 /* The closest of n names to `word`, NULL when none is close. */
 const char *cli_closest(const char *word, const char *const *names, size_t n);
 
-/* ---- report.c --------------------------------------------------------------------------------- */
+/* ---- report.c ---------------------------------------------------------------------------------
+ */
 
 /* Reports an error and returns `code`. file and place may be NULL. */
 int cli_fail(cli_args *args, int code, const char *file, const char *place, const char *format, ...)
@@ -85,7 +87,8 @@ void json_tensors(const char *key, const eqf_tensor *at, size_t n, bool with_byt
 extern volatile bool cli_interrupted;
 void cli_catch_interrupts(void);
 
-/* ---- verbs ------------------------------------------------------------------------------------ */
+/* ---- verbs ------------------------------------------------------------------------------------
+ */
 
 int cli_inspect(cli_args *args);
 int cli_optimize(cli_args *args);

@@ -4,10 +4,12 @@
 
 #include "cli/cli.h"
 
+/* clang-format off */
 #define READING                                                                                    \
     {"--dim", "NAME=N", "fixes a symbolic dim (repeatable)"},                                      \
-        {"--model", "NAME", "which program of an archive with several"},                           \
-        {"--weights", "F.safetensors", "data for the parameters of a text program"}
+    {"--model", "NAME", "which program of an archive with several"},                               \
+    {"--weights", "F.safetensors", "data for the parameters of a text program"}
+/* clang-format on */
 
 static const cli_option inspect_options[] = {
     {"--text", NULL, "prints the program as .eqf, which reads back to the same program"},
@@ -21,7 +23,8 @@ static const cli_option optimize_options[] = {
     {"--inputs", "F.safetensors", "inputs to verify with; their shapes fix symbolic dims"},
     {"--budget", "TIME", "wall time for everything: 90s, 10m, 4h (default 60s)"},
     {"--threads", "N", "threads the package is meant for (default: the processors)"},
-    {"--parameters", "constant|input", "constant (default): folded and packed once; input: replaceable"},
+    {"--parameters", "constant|input",
+     "constant (default): folded and packed once; input: replaceable"},
     {"--accuracy", "strict|default|fast", "which rewrites are admitted"},
     {"--backend", "c", "what kernels are written in"},
     READING,
@@ -63,7 +66,7 @@ static const cli_verb verbs[] = {
      optimize_options, cli_optimize, NULL},
     {"run", "PKG [-i in.safetensors] [-o out.safetensors] [--check]", "Runs a package.",
      "Needs neither Python nor a compiler. State starts from the stored values.\n\n"
-     "  equiforge run model.pkg --check                     on its own inputs, against its reference\n"
+     "  equiforge run model.pkg --check           on its own inputs, against its reference\n"
      "  equiforge run model.pkg -i in.safetensors -o out.safetensors",
      run_options, cli_run, NULL},
     {"bench", "PKG [--threads N]", "Times a package.",

@@ -125,8 +125,8 @@ int cli_parse(cli_args *args, const cli_verb *verb, int argc, char **argv)
             i += used;
         } else {
             if (args->file)
-                return cli_fail(args, EXIT_USAGE, NULL, word, "one file at a time (%s is the first)",
-                                args->file);
+                return cli_fail(args, EXIT_USAGE, NULL, word,
+                                "one file at a time (%s is the first)", args->file);
             args->file = word;
             i++;
         }

@@ -50,7 +50,8 @@ static int bind_given(running *r, const char *file)
         eqf_tensor wanted = eqf_model_input(r->model, i);
         ptrdiff_t k = eqf_tensors_find(r->given, wanted.name);
         if (k < 0)
-            return cli_fail(r->args, EXIT_INPUT, file, wanted.name, "this input is not in the file");
+            return cli_fail(r->args, EXIT_INPUT, file, wanted.name,
+                            "this input is not in the file");
         eqf_tensor found = eqf_tensors_get(r->given, (size_t)k);
         if (!same_shape(&found, &wanted))
             return wrong_type(r, file, &found, &wanted);
@@ -111,11 +112,12 @@ static int check(running *r, const char *in, const char *source)
         if (s != EQF_OK)
             return cli_fail_status(r->args, s, reading.inputs);
     }
-    eqf_status s = eqf_exec_check(r->exec, r->source, r->inputs,
-                                  (const void *const *)r->outputs, &r->check);
+    eqf_status s =
+        eqf_exec_check(r->exec, r->source, r->inputs, (const void *const *)r->outputs, &r->check);
     if (s != EQF_OK)
-        return cli_fail_status(r->args, s, (const char *const[]){source ? source : r->args->file,
-                                                                r->args->file, NULL});
+        return cli_fail_status(
+            r->args, s,
+            (const char *const[]){source ? source : r->args->file, r->args->file, NULL});
     if (!r->check->passed)
         return cli_fail(r->args, EXIT_DIFFERENT, r->args->file, NULL,
                         "differs from the reference: %s", r->check->first);

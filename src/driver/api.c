@@ -31,7 +31,8 @@ size_t eqf_dtype_size(eqf_dtype t)
     return exists(t) ? (size_t)dtype_bytes((dtype)t) : 0;
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors
+ * -------------------------------------------------------------------------------------- */
 
 eqf_tensor driver_show(eqf_ctx *ctx, const tensor *t)
 {
@@ -63,8 +64,7 @@ eqf_status eqf_tensors_read(eqf_ctx *ctx, const char *path, eqf_tensors **out)
     if (!a)
         return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         i64 n;
         const tensor *read = safetensors_read(a, path, &n);
         eqf_tensors *set = set_new(ctx, a, n);
@@ -110,8 +110,7 @@ eqf_status eqf_tensors_write(eqf_ctx *ctx, const char *path, const eqf_tensor *t
     if (!a)
         return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         tensor *set = NEW_N(a, tensor, (i64)count);
         for (size_t i = 0; i < count; i++)
             set[i] = (tensor){.name = tensors[i].name,
@@ -125,14 +124,14 @@ eqf_status eqf_tensors_write(eqf_ctx *ctx, const char *path, const eqf_tensor *t
     return t.status;
 }
 
-/* ---- models --------------------------------------------------------------------------------------- */
+/* ---- models
+ * --------------------------------------------------------------------------------------- */
 
 eqf_status eqf_model_load(eqf_ctx *ctx, const char *path, eqf_model **out)
 {
     *out = NULL;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         eqf_model *m = heap_alloc(ctx, sizeof *m);
         *out = m;
         m->ctx = ctx;
@@ -264,8 +263,7 @@ eqf_status eqf_model_inputs(eqf_ctx *ctx, const eqf_model *model, eqf_tensors **
     if (!a)
         return eqf_report(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         i64 n = plan_of(model)->inputs.n;
         eqf_tensors *set = set_new(ctx, a, n);
         const eqf_tensor *inputs = model_inputs(a, model->rt);
@@ -280,7 +278,8 @@ eqf_status eqf_model_inputs(eqf_ctx *ctx, const eqf_model *model, eqf_tensors **
     return t.status;
 }
 
-/* ---- runs ----------------------------------------------------------------------------------------- */
+/* ---- runs
+ * ----------------------------------------------------------------------------------------- */
 
 eqf_status eqf_exec_new(eqf_ctx *ctx, const eqf_model *model, int threads, eqf_exec **out)
 {
@@ -289,8 +288,7 @@ eqf_status eqf_exec_new(eqf_ctx *ctx, const eqf_model *model, int threads, eqf_e
     if (!a)
         return eqf_report(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         eqf_exec *e = NEW(a, eqf_exec);
         e->ctx = ctx;
         e->a = a;
@@ -315,8 +313,7 @@ void eqf_exec_free(eqf_exec *exec)
 eqf_status eqf_exec_run(eqf_exec *exec, const void *const *inputs, void *const *outputs)
 {
     trap t;
-    TRY(exec->ctx, t)
-    {
+    TRY (exec->ctx, t) {
         rt_exec_run(exec->rt, inputs, outputs);
     }
     return t.status;
@@ -376,7 +373,8 @@ void eqf_exec_reset(eqf_exec *exec)
     rt_exec_reset(exec->rt);
 }
 
-/* ---- checking ------------------------------------------------------------------------------------- */
+/* ---- checking
+ * ------------------------------------------------------------------------------------- */
 
 typedef struct check {
     arena *a;
@@ -456,8 +454,7 @@ eqf_status eqf_exec_check(eqf_exec *exec, eqf_program *program, const void *cons
         arena_free(exec->check);
     exec->check = NULL;
     trap t;
-    TRY(exec->ctx, t)
-    {
+    TRY (exec->ctx, t) {
         exec->check = arena_child(exec->a);
         check k = {.a = exec->check, .m = rt_exec_model(exec->rt), .first = ""};
         k.plan = &rt_model_package(k.m)->plan;

@@ -147,8 +147,7 @@ eqf_status eqf_bench(eqf_ctx *ctx, const eqf_model *model, const eqf_bench_optio
     int threads = chosen.threads > 0 ? chosen.threads : rt_processors();
     pinning p = pin(threads);
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         bench(a, model, &chosen, threads, out);
     }
     arena_free(a);

@@ -51,8 +51,8 @@ static comparison compare_floats(arena *a, const tensor *got, const tensor *want
         if (!((isnan(x) && isnan(z)) || x == z)) {
             c.passed = false;
             c.rel_l2 = (f64)INFINITY;
-            c.why = arena_printf(a, "element %lld is %g where the reference is %g", (long long)i, x,
-                                 y);
+            c.why =
+                arena_printf(a, "element %lld is %g where the reference is %g", (long long)i, x, y);
             return c;
         }
     }

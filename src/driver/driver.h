@@ -27,12 +27,12 @@ struct eqf_program {
     const char *inputs_path, *weights_path; /* NULL: none */
     u64 seed;
     f64 read_s;
-    char digest[33];     /* of the text */
-    tensor *data;        /* a port each, once loaded: see program_data */
-    rt_range *ranges;    /* a port each */
+    char digest[33];      /* of the text */
+    tensor *data;         /* a port each, once loaded: see program_data */
+    rt_range *ranges;     /* a port each */
     char data_digest[33]; /* of parameters, buffers and constants */
     bool inputs_given;
-    arena *result; /* holds `optimized` */
+    arena *result;                 /* holds `optimized` */
     eqf_optimize_report optimized; /* by the last eqf_optimize */
 };
 
@@ -63,7 +63,8 @@ tensor driver_port(const rt_port *p);
 /* The inputs that a package was verified with, in order, data in `a`. */
 const eqf_tensor *model_inputs(arena *a, const rt_model *m);
 
-/* ---- program.c -------------------------------------------------------------------------------- */
+/* ---- program.c --------------------------------------------------------------------------------
+ */
 
 bool program_is_text(const eqf_program *p);
 /* The boundary's extents, in the program's arena. */
@@ -72,13 +73,15 @@ const i64 *program_shape(const eqf_program *p, const ir_port *port);
  * the weights file, or seeded in a text without one. Loads them once. */
 const tensor *program_data(eqf_program *p);
 
-/* ---- ranges.c --------------------------------------------------------------------------------- */
+/* ---- ranges.c ---------------------------------------------------------------------------------
+ */
 
 /* For each input port the integers that make every index valid that comes from it unchanged or
  * shifted; 0..7 where it indexes nothing. Allocated in `a`. */
 rt_range *driver_ranges(arena *a, const ir_program *p);
 
-/* ---- compare.c -------------------------------------------------------------------------------- */
+/* ---- compare.c --------------------------------------------------------------------------------
+ */
 
 typedef struct comparison {
     bool passed;
@@ -91,7 +94,8 @@ f64 compare_tolerance(dtype t);
  * must stand at the same places once `want` is rounded to got's dtype. */
 comparison compare_tensors(arena *a, const tensor *got, const tensor *want, f64 tolerance);
 
-/* ---- verify.c --------------------------------------------------------------------------------- */
+/* ---- verify.c ---------------------------------------------------------------------------------
+ */
 
 /* The reference interpreter's outputs, and, computed only when needed, those of the same program
  * when each operator rounds as eager PyTorch does: what rounding alone can change. */
@@ -108,8 +112,8 @@ typedef struct reference {
 reference reference_make(arena *a, const ir_program *p, const tensor *inputs, pool *threads,
                          const volatile bool *cancel);
 /* Compares output i; the tolerance is the dtype's, or twice the rounding error where that is
- * larger; it is stored in *tolerance. Integers and bools are equal to the exact program's, or all of
- * them to the rounded one's, which is the reference from then on. */
+ * larger; it is stored in *tolerance. Integers and bools are equal to the exact program's, or all
+ * of them to the rounded one's, which is the reference from then on. */
 comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolerance);
 
 typedef struct verified {
@@ -123,7 +127,8 @@ verified verify_package(arena *a, const ir_program *p, const rt_package *package
                         const char *directory, const tensor *inputs, reference *first, int threads,
                         f64 seconds, const volatile bool *cancel);
 
-/* ---- bench.c ---------------------------------------------------------------------------------- */
+/* ---- bench.c ----------------------------------------------------------------------------------
+ */
 
 typedef struct timing {
     f64 median_us, low_us, high_us, min_us;

@@ -42,7 +42,8 @@ static void begin(making *m, const char *stage)
         m->options.progress(m->options.user, stage);
 }
 
-/* ---- what can be compiled at all ----------------------------------------------------------------- */
+/* ---- what can be compiled at all
+ * ----------------------------------------------------------------- */
 
 static void check_sizes(const making *m)
 {
@@ -75,11 +76,12 @@ static void check_boundaries(const making *m)
     }
     if (first)
         eqf_throw(m->ctx, EQF_E_UNSUPPORTED, m->program->path, first->node,
-                  "nothing here can run %s (%lld of the program's operators): %s",
-                  str_text(&names), (long long)count, first->reason);
+                  "nothing here can run %s (%lld of the program's operators): %s", str_text(&names),
+                  (long long)count, first->reason);
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------- */
+/* ---- kernels
+ * -------------------------------------------------------------------------------------- */
 
 static void build_kernels(making *m)
 {
@@ -154,8 +156,8 @@ static void compile_kernels(making *m)
         str text = str_new(scratch);
         cg_c(&text, m->ctx, m->kernels.at + i, MIN(KERNELS_PER_FILE, m->kernels.n - i),
              m->compiler.vector_bytes);
-        const char *name = arena_printf(m->a, RT_KERNELS_DIR "/part%02lld.c",
-                                        (long long)(i / KERNELS_PER_FILE));
+        const char *name =
+            arena_printf(m->a, RT_KERNELS_DIR "/part%02lld.c", (long long)(i / KERNELS_PER_FILE));
         pk_add(m->writer, name, str_text(&text), text.n);
         vec_push(m->a, &files, name);
         arena_free(scratch);
@@ -165,11 +167,11 @@ static void compile_kernels(making *m)
                           .n = files.n,
                           .library = RT_KERNELS_DIR "/new.so"};
     tn_compile(m->ctx, &m->compiler, sources, m->jobs, m->options.cancel);
-    m->package.library =
-        pk_adopt_as_digest(m->writer, sources.library, RT_KERNELS_DIR "/", ".so");
+    m->package.library = pk_adopt_as_digest(m->writer, sources.library, RT_KERNELS_DIR "/", ".so");
 }
 
-/* ---- constants ------------------------------------------------------------------------------------- */
+/* ---- constants
+ * ------------------------------------------------------------------------------------- */
 
 typedef struct prepared {
     eqf_status status;
@@ -197,8 +199,7 @@ static int prepare_body(void *user)
     if (!a)
         return 1;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         void *library = j->library[0] ? dlopen(j->library, RTLD_NOW | RTLD_LOCAL) : NULL;
         if (j->library[0] && !library)
             eqf_throw(ctx, EQF_E_MACHINE, NULL, NULL, "%s", dlerror());
@@ -246,9 +247,9 @@ static void write_weights(making *m)
     j->image = (u8 *)shared + IMAGE_AT;
     arena *scratch = arena_child(m->a);
     arena_defer(scratch, unmap_image, j);
-    j->library = m->package.library[0] ? arena_printf(m->a, "%s/%s", pk_directory(m->writer),
-                                                      m->package.library)
-                                       : "";
+    j->library = m->package.library[0]
+                     ? arena_printf(m->a, "%s/%s", pk_directory(m->writer), m->package.library)
+                     : "";
     j->sources = NEW_N(m->a, const void *, m->ir->inputs.n);
     for (i64 i = 0; i < m->ir->inputs.n; i++)
         j->sources[i] = m->data[i].data;
@@ -308,7 +309,8 @@ static void drop_sources(making *m)
     plan->prepare.n = 0;
 }
 
-/* ---- what the package says about itself ---------------------------------------------------------- */
+/* ---- what the package says about itself
+ * ---------------------------------------------------------- */
 
 static void describe(making *m)
 {
@@ -418,15 +420,15 @@ static void write_report(making *m)
     pk_add(m->writer, "report.json", str_text(s), s->n);
 }
 
-/* ---- verification and the end --------------------------------------------------------------------- */
+/* ---- verification and the end
+ * --------------------------------------------------------------------- */
 
 static void verify(making *m)
 {
     begin(m, "verifying");
     pk_seal(m->writer, &m->package);
-    m->verified =
-        verify_package(m->a, m->ir, &m->package, pk_directory(m->writer), m->data, &m->reference,
-                       m->threads, TIMING_S, m->options.cancel);
+    m->verified = verify_package(m->a, m->ir, &m->package, pk_directory(m->writer), m->data,
+                                 &m->reference, m->threads, TIMING_S, m->options.cancel);
     for (i64 i = 0; i < m->ir->outputs.n; i++)
         m->package.tolerances.at[i] = m->verified.tolerances[i];
 }
@@ -444,9 +446,8 @@ static void summarize(making *m, f64 started)
     r->subgraphs = r->distinct_subgraphs = works;
     r->candidates = r->families = r->measured = 1;
     r->unfused_us = r->best_us = m->verified.median_us;
-    r->roofline = r->best_us > 0
-                      ? MIN(bench_bound_us(work, m->verified.peaks) / r->best_us, 1.0)
-                      : 0;
+    r->roofline =
+        r->best_us > 0 ? MIN(bench_bound_us(work, m->verified.peaks) / r->best_us, 1.0) : 0;
     r->read_s = m->program->read_s;
     r->total_s = r->read_s + rt_now() - started;
     r->stop = "exhausted";
@@ -515,8 +516,7 @@ eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *option
     if (!a)
         return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         making *m = NEW(a, making);
         m->program = program;
         m->ir = program->ir;

@@ -26,7 +26,8 @@ const i64 *program_shape(const eqf_program *p, const ir_port *port)
     return shape_of(p->a, port);
 }
 
-/* ---- symbolic sizes ----------------------------------------------------------------------------- */
+/* ---- symbolic sizes -----------------------------------------------------------------------------
+ */
 
 static void parse_dims(arena *a, const eqf_read_options *o, dim_values *dims)
 {
@@ -82,7 +83,8 @@ static void dims_from_inputs(const eqf_program *p, const char *path, dim_values 
     }
 }
 
-/* ---- the summary -------------------------------------------------------------------------------- */
+/* ---- the summary --------------------------------------------------------------------------------
+ */
 
 static eqf_tensor show_port(const eqf_program *p, const ir_port *port)
 {
@@ -124,8 +126,8 @@ static void summarize_ports(eqf_program *p)
     s->outputs = outputs;
 }
 
-/* The boundaries of a text program, which no exporter named: terms without a meaning, and those that
- * only a plain kernel runs. */
+/* The boundaries of a text program, which no exporter named: terms without a meaning, and those
+ * that only a plain kernel runs. */
 static void find_boundaries(eqf_program *p)
 {
     const ir_program *ir = p->ir;
@@ -133,8 +135,8 @@ static void find_boundaries(eqf_program *p)
     for (i64 i = 1; i < ir->nodes.n; i++) {
         const ir_node *n = &ir->nodes.at[i];
         bool opaque = ir_row((ir_op)n->op)->class_ == IR_OPAQUE;
-        bool plain = ir_row((ir_op)n->op)->class_ == IR_PLAIN ||
-                     ir_row((ir_op)n->op)->class_ == IR_GATHER;
+        bool plain =
+            ir_row((ir_op)n->op)->class_ == IR_PLAIN || ir_row((ir_op)n->op)->class_ == IR_GATHER;
         fe_boundary b = {.node = intern_text(ir->names, n->origin), .source = "", .runs = plain};
         b.op = opaque ? intern_text(ir->names, n->attr.name) : ir_row((ir_op)n->op)->name;
         b.reason = opaque ? "has no meaning here" : "indices are data";
@@ -174,7 +176,8 @@ static void summarize(eqf_program *p)
     s->coverage = s->flops > 0 ? (f64)count.flops / (f64)s->flops : 1;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------
+ */
 
 static void read_program(eqf_program *p, const eqf_read_options *o)
 {
@@ -216,8 +219,7 @@ eqf_status eqf_program_read(eqf_ctx *ctx, const char *path, const eqf_read_optio
         return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     const eqf_read_options chosen = options ? *options : (eqf_read_options){0};
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         eqf_program *p = NEW(a, eqf_program);
         p->ctx = ctx;
         p->a = a;
@@ -251,7 +253,8 @@ const char *eqf_program_text(const eqf_program *program)
     return program->text;
 }
 
-/* ---- data --------------------------------------------------------------------------------------- */
+/* ---- data ---------------------------------------------------------------------------------------
+ */
 
 static void check_given(const eqf_program *p, const char *file, const tensor *got,
                         const tensor *want)
@@ -299,19 +302,17 @@ const tensor *program_data(eqf_program *p)
         return p->data;
     const ir_program *ir = p->ir;
     i64 input_count = 0, weight_count = 0;
-    const tensor *inputs = p->inputs_path ? safetensors_read(p->a, p->inputs_path, &input_count)
-                                          : NULL;
-    const tensor *weights = p->weights_path
-                                ? safetensors_read(p->a, p->weights_path, &weight_count)
-                                : NULL;
+    const tensor *inputs =
+        p->inputs_path ? safetensors_read(p->a, p->inputs_path, &input_count) : NULL;
+    const tensor *weights =
+        p->weights_path ? safetensors_read(p->a, p->weights_path, &weight_count) : NULL;
     p->inputs_given = inputs != NULL;
     p->ranges = driver_ranges(p->a, ir);
     tensor *data = NEW_N(p->a, tensor, ir->inputs.n);
     p->data = data;
     str digests = str_new(p->a);
     trap t;
-    TRY(p->ctx, t)
-    {
+    TRY (p->ctx, t) {
         for (i64 i = 0; i < ir->inputs.n; i++) {
             if (ir->inputs.at[i].role == IR_INPUT) {
                 load_port(p, i, inputs, input_count, p->inputs_path);

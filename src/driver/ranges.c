@@ -54,7 +54,8 @@ static bool bounds(const ir_program *p, ir_term t, i64 *low, i64 *high)
 static void ask_shifted(walk *w, ir_term x, demand d, i64 c_low, i64 c_high)
 {
     i64 low, high;
-    if (!__builtin_sub_overflow(d.low, c_low, &low) && !__builtin_sub_overflow(d.high, c_high, &high))
+    if (!__builtin_sub_overflow(d.low, c_low, &low) &&
+        !__builtin_sub_overflow(d.high, c_high, &high))
         ask(w, x, low, high);
 }
 

@@ -37,7 +37,8 @@ typedef struct trial {
     u8 *outputs;
 } trial;
 
-/* ---- the reference ------------------------------------------------------------------------------ */
+/* ---- the reference ------------------------------------------------------------------------------
+ */
 
 reference reference_make(arena *a, const ir_program *p, const tensor *inputs, pool *threads,
                          const volatile bool *cancel)
@@ -67,14 +68,14 @@ comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolera
             r->outputs[i] = r->rounded[i];
         return again.passed ? again : c;
     }
-    comparison rounding =
-        compare_tensors(r->a, &r->rounded[i], &r->outputs[i], (f64)INFINITY);
+    comparison rounding = compare_tensors(r->a, &r->rounded[i], &r->outputs[i], (f64)INFINITY);
     if (isfinite(rounding.rel_l2))
         *tolerance = MAX(*tolerance, 2 * rounding.rel_l2);
     return compare_tensors(r->a, got, &r->outputs[i], *tolerance);
 }
 
-/* ---- the child ---------------------------------------------------------------------------------- */
+/* ---- the child ----------------------------------------------------------------------------------
+ */
 
 static void run_rounds(trial *t, eqf_ctx *ctx, arena *a)
 {
@@ -93,8 +94,7 @@ static void run_rounds(trial *t, eqf_ctx *ctx, arena *a)
         for (i64 i = 0; i < plan->outputs.n; i++) /* keep the results */
             outputs[i] = NULL;
         t->shared->median_us = bench_run(a, e, t->inputs, outputs, t->seconds, NULL).median_us;
-        t->shared->peaks =
-            rt_yardstick(ctx, rt_exec_pool(e), YARDSTICK_S, bench_work(plan).bytes);
+        t->shared->peaks = rt_yardstick(ctx, rt_exec_pool(e), YARDSTICK_S, bench_work(plan).bytes);
     }
     rt_exec_free(e);
     rt_unload(m);
@@ -110,8 +110,7 @@ static int child(void *user)
     if (!a)
         return 1;
     trap trapped;
-    TRY(ctx, trapped)
-    {
+    TRY (ctx, trapped) {
         run_rounds(t, ctx, a);
     }
     f->status = trapped.status;
@@ -123,7 +122,8 @@ static int child(void *user)
     return 0;
 }
 
-/* ---- the parent --------------------------------------------------------------------------------- */
+/* ---- the parent ---------------------------------------------------------------------------------
+ */
 
 typedef struct mapping {
     void *at;

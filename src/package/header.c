@@ -6,16 +6,16 @@
 #include "package/package.h"
 
 static const char *const c_types[DT_COUNT] = {
-    [DT_bool] = "uint8_t", [DT_i8] = "int8_t",    [DT_i32] = "int32_t",   [DT_i64] = "int64_t",
-    [DT_f16] = "uint16_t", [DT_bf16] = "uint16_t", [DT_f32] = "float", [DT_f64] = "double",
+    [DT_bool] = "uint8_t", [DT_i8] = "int8_t",     [DT_i32] = "int32_t", [DT_i64] = "int64_t",
+    [DT_f16] = "uint16_t", [DT_bf16] = "uint16_t", [DT_f32] = "float",   [DT_f64] = "double",
 };
 
 static const char *const keywords[] = {
-    "auto",     "break",  "case",    "char",   "const",    "continue", "default",  "do",
-    "double",   "else",   "enum",    "extern", "float",    "for",      "goto",     "if",
-    "inline",   "int",    "long",    "register", "restrict", "return", "short",    "signed",
-    "sizeof",   "static", "struct",  "switch", "typedef",  "union",    "unsigned", "void",
-    "volatile", "while",  "bool",    "class",  "new",      "this",     "template", "exec_",
+    "auto",     "break",  "case",   "char",     "const",    "continue", "default",  "do",
+    "double",   "else",   "enum",   "extern",   "float",    "for",      "goto",     "if",
+    "inline",   "int",    "long",   "register", "restrict", "return",   "short",    "signed",
+    "sizeof",   "static", "struct", "switch",   "typedef",  "union",    "unsigned", "void",
+    "volatile", "while",  "bool",   "class",    "new",      "this",     "template", "exec_",
 };
 
 typedef struct namer {
@@ -69,7 +69,8 @@ static void print_call(str *out, arena *a, const char *model, const rt_plan *pla
     str_printf(out,
                "\n/* Runs once: eqf_exec_run with types. Arrays are dense and row-major; outputs "
                "that are\n * not wanted may be NULL. */\n"
-               "static inline eqf_status %s_run(eqf_exec *exec_", model);
+               "static inline eqf_status %s_run(eqf_exec *exec_",
+               model);
     for (i64 i = 0; i < plan->inputs.n; i++) {
         const rt_port *p = &plan->inputs.at[i];
         in[i] = identifier(&names, arena_printf(a, "in_%s", p->name));

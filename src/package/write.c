@@ -30,8 +30,8 @@ struct pk_writer {
 
 /* What a package directory may hold. */
 static const char *const members[] = {
-    RT_PLAN_FILE,  "program.eqf", "proof.eqf",         RT_KERNELS_DIR, RT_WEIGHTS_FILE,
-    RT_CHECK_FILE, "report.json", "equiforge_model.h",
+    RT_PLAN_FILE,    "program.eqf", "proof.eqf",   RT_KERNELS_DIR,
+    RT_WEIGHTS_FILE, RT_CHECK_FILE, "report.json", "equiforge_model.h",
 };
 
 static _Noreturn void io_error(const pk_writer *w, const char *path, const char *what)
@@ -39,7 +39,8 @@ static _Noreturn void io_error(const pk_writer *w, const char *path, const char 
     eqf_throw(w->ctx, EQF_E_IO, path, NULL, "cannot %s: %s", what, strerror(errno));
 }
 
-/* ---- removing ---------------------------------------------------------------------------------- */
+/* ---- removing ----------------------------------------------------------------------------------
+ */
 
 /* Removes a directory of ours, two levels deep; best effort, since what stays is found again. */
 static void remove_tree(int at, const char *name, int depth)
@@ -94,7 +95,8 @@ static void remove_leftovers(const pk_writer *w)
     closedir(d);
 }
 
-/* ---- the target -------------------------------------------------------------------------------- */
+/* ---- the target --------------------------------------------------------------------------------
+ */
 
 static bool is_member(const char *name)
 {
@@ -104,7 +106,8 @@ static bool is_member(const char *name)
     return false;
 }
 
-/* Replacing must destroy nothing but a package: the plan's head, and no file that no package has. */
+/* Replacing must destroy nothing but a package: the plan's head, and no file that no package has.
+ */
 static void check_target(const pk_writer *w)
 {
     struct stat st;
@@ -150,9 +153,7 @@ static void find_target(pk_writer *w, const char *path)
     char *slash = strrchr(target, '/');
     w->target = target;
     w->base = slash ? slash + 1 : target;
-    w->parent = !slash           ? "."
-                : slash == target ? "/"
-                                  : arena_strndup(w->a, target, slash - target);
+    w->parent = !slash ? "." : slash == target ? "/" : arena_strndup(w->a, target, slash - target);
     if (n == 0 || w->base[0] == 0 || strcmp(w->base, "..") == 0 || strcmp(w->base, ".") == 0)
         eqf_throw(w->ctx, EQF_E_ARGUMENT, path, NULL, "no name for a package");
 }
@@ -200,7 +201,8 @@ const char *pk_directory(const pk_writer *w)
     return w->directory;
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------
+ */
 
 static void list(pk_writer *w, const char *name, const void *data, i64 n)
 {
@@ -273,7 +275,8 @@ void pk_seal(pk_writer *w, rt_package *package)
                text.n);
 }
 
-/* ---- the moment it appears ---------------------------------------------------------------------- */
+/* ---- the moment it appears ----------------------------------------------------------------------
+ */
 
 static int exchange(const char *a, const char *b)
 {
@@ -294,8 +297,7 @@ void pk_commit(pk_writer *w)
         check_target(w); /* it may be something else by now */
         if (exchange(w->directory, w->target) == 0) {
             /* What has the temporary name now is the old package: removed with the writer. */
-        } else if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP ||
-                   errno == EXDEV) {
+        } else if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EXDEV) {
             /* No exchange on this file system: the old one steps aside, unlocked, and comes back
              * should the second rename fail. */
             const char *aside = arena_printf(w->a, "%s-old", w->directory);

@@ -126,8 +126,7 @@ rt_exec *rt_exec_new(eqf_ctx *ctx, const rt_model *m, int threads)
         eqf_throw(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     rt_exec *volatile made = NULL;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         const rt_plan *plan = &rt_model_package(m)->plan;
         rt_exec *e = NEW(a, rt_exec);
         e->a = a;
@@ -144,8 +143,7 @@ rt_exec *rt_exec_new(eqf_ctx *ctx, const rt_model *m, int threads)
         e->args = NEW_N(a, void *, args);
         for (i64 i = 0; i < plan->states.n; i++)
             if (plan->states.at[i].buffer >= 0)
-                e->states[i] =
-                    rt_big_alloc(a, plan->buffers.at[plan->states.at[i].buffer].bytes);
+                e->states[i] = rt_big_alloc(a, plan->buffers.at[plan->states.at[i].buffer].bytes);
         rt_exec_reset(e);
         int wanted = threads > 0 ? threads : rt_processors();
         if (wanted > 1) {
@@ -315,8 +313,7 @@ void rt_prepare(eqf_ctx *ctx, const rt_plan *plan, const rt_kernel *kernels,
     if (!a)
         eqf_throw(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         u8 *scratch = rt_big_alloc(a, plan->arena_bytes);
         for (i64 i = 0; i < plan->prepare.n; i++) {
             const rt_launch *l = &plan->prepare.at[i];

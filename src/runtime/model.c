@@ -138,8 +138,7 @@ rt_model *rt_load(eqf_ctx *ctx, const char *directory)
         eqf_throw(ctx, EQF_E_NO_MEMORY, directory, NULL, "out of memory");
     rt_model *volatile made = NULL;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         rt_model *m = NEW(a, rt_model);
         m->a = a;
         m->ctx = ctx;

@@ -231,7 +231,8 @@ static void read_files(const reader *r, const json_t *root, rt_package *p)
     const json_t *files = field(r, root, "files", JSON_ARRAY);
     for (size_t i = 0; i < json_array_size(files); i++) {
         const json_t *o = json_array_get(files, i);
-        rt_file f = {.name = read_text(r, o, "name"), .bytes = read_int(r, o, "bytes", 0, INT64_MAX)};
+        rt_file f = {.name = read_text(r, o, "name"),
+                     .bytes = read_int(r, o, "bytes", 0, INT64_MAX)};
         read_digest(r, o, "digest", f.digest);
         if (!rt_name_ok(f.name) || strcmp(f.name, RT_PLAN_FILE) == 0)
             malformed(r, f.name, "not a name that a package may hold");

@@ -38,15 +38,15 @@ typedef struct rt_package {
     VEC(const char *) features; /* of the CPU, as cpu.c spells them */
     const char *source;         /* the file it was made from, without folders */
     char source_digest[33], parameters_digest[33];
-    const char *rebuild; /* command line */
-    const char *library; /* one of `files`; "" when there is no kernel */
-    VEC(rt_file) files;  /* everything but plan.json */
-    i64 seed;            /* of seeded inputs */
-    bool has_inputs;     /* check.safetensors holds the inputs; else they are seeded */
-    VEC(rt_range) ranges;   /* an input each */
-    VEC(f64) tolerances;    /* an output each */
-    i64 kernel_count; /* launches that are no copies */
-    rt_plan plan; /* without `prepare` and RT_SOURCE buffers */
+    const char *rebuild;  /* command line */
+    const char *library;  /* one of `files`; "" when there is no kernel */
+    VEC(rt_file) files;   /* everything but plan.json */
+    i64 seed;             /* of seeded inputs */
+    bool has_inputs;      /* check.safetensors holds the inputs; else they are seeded */
+    VEC(rt_range) ranges; /* an input each */
+    VEC(f64) tolerances;  /* an output each */
+    i64 kernel_count;     /* launches that are no copies */
+    rt_plan plan;         /* without `prepare` and RT_SOURCE buffers */
 } rt_package;
 
 /* Is `name` a name that plan.json may hold: letters, digits, `.`, `_`, `-`, not starting with a

@@ -1,10 +1,10 @@
 /* What this machine can do, measured on the spot: the ends of the roofline.
  *
  * Compute: independent chains of multiply-add on vector accumulators of f32: 24 where there are 32
- * registers, 12 where there are 16; either covers the latency of its cores. Memory: each thread sums its own slice of an array
- * of a given size; 192 MB is more than caches hold. Both run on the threads of the pool for a set time, best of several rounds,
- * since what is wanted is a limit. The FMA loop is compiled once for each vector width, the widest
- * that the CPU has is used. */
+ * registers, 12 where there are 16; either covers the latency of its cores. Memory: each thread
+ * sums its own slice of an array of a given size; 192 MB is more than caches hold. Both run on the
+ * threads of the pool for a set time, best of several rounds, since what is wanted is a limit. The
+ * FMA loop is compiled once for each vector width, the widest that the CPU has is used. */
 #include <time.h>
 
 #include "runtime/runtime.h"
@@ -123,8 +123,7 @@ rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds, i64 read_bytes)
     if (!a)
         eqf_throw(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         u64 *data = rt_big_alloc(a, bytes);
         memset(data, 1, (size_t)bytes);
         read_job read = {.at = data};
@@ -133,8 +132,7 @@ rt_peaks rt_yardstick(eqf_ctx *ctx, pool *p, f64 seconds, i64 read_bytes)
         do {
             f64 start = rt_now();
             pool_run(p, pieces, read_piece, &read);
-            best.gbps =
-                MAX(best.gbps, 1e-9 * (f64)(read.words * 8 * pieces) / (rt_now() - start));
+            best.gbps = MAX(best.gbps, 1e-9 * (f64)(read.words * 8 * pieces) / (rt_now() - start));
         } while (rt_now() < end);
     }
     arena_free(a);

@@ -9,8 +9,7 @@
 #include "runtime/runtime.h"
 #include "tune/tune.h"
 
-static const tn_limits compile_limits = {.cpu_s = 300, .wall_s = 600,
-                                         .memory_bytes = (i64)8 << 30};
+static const tn_limits compile_limits = {.cpu_s = 300, .wall_s = 600, .memory_bytes = (i64)8 << 30};
 static const tn_limits probe_limits = {.cpu_s = 20, .wall_s = 60, .memory_bytes = (i64)2 << 30};
 
 #if defined(__x86_64__)
@@ -167,8 +166,7 @@ void tn_compile(eqf_ctx *ctx, const tn_compiler *cc, tn_sources sources, int job
     if (!a)
         eqf_throw(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         compile_all(a, cc, sources, jobs, cancel);
         link_all(a, cc, sources, cancel);
     }

@@ -19,7 +19,7 @@ typedef struct tn_child tn_child;
 typedef enum tn_how { TN_EXITED, TN_SIGNALLED, TN_TOO_LONG } tn_how;
 typedef struct tn_end {
     u8 how;
-    int code; /* exit status, or the signal */
+    int code;           /* exit status, or the signal */
     const char *output; /* the first 64 KiB of what it wrote, with a NUL */
     i64 output_bytes;
 } tn_end;
@@ -53,7 +53,7 @@ typedef struct tn_compiler {
 tn_compiler tn_probe(arena *a, const char *command);
 
 typedef struct tn_sources {
-    const char *directory; /* objects are put here and removed again */
+    const char *directory;    /* objects are put here and removed again */
     const char *const *files; /* names in the directory, ending in .c */
     i64 n;
     const char *library; /* name in the directory */

@@ -25,8 +25,9 @@ static int set_up(void **state)
     if (!mkdtemp(tool_folder))
         return -1;
     tool_put("small.eqf", small);
-    tool_put("opaque.eqf", "(program o (dims (K 3)) (input x f32 (K))\n"
-                           "  (output y (opaque x :name \"my.op\" :dtype f32 :to K :ints (0)) (K)))\n");
+    tool_put("opaque.eqf",
+             "(program o (dims (K 3)) (input x f32 (K))\n"
+             "  (output y (opaque x :name \"my.op\" :dtype f32 :to K :ints (0)) (K)))\n");
     tool_put("gather.eqf", "(program g (dims (V 6) (T 4)) (parameter t f32 (V)) (input i i64 (T))\n"
                            "  (output y (gather t i :axis V) (T)))\n");
     tool_put("bad.eqf", "(program x\n  (input y f33 ()))\n");
@@ -214,8 +215,8 @@ static void test_optimize_json(void **state)
     expect(0, "$E optimize small.eqf -o json.pkg --json --budget 5s --jobs 1 --quiet");
     assert_string_equal(s.err, "");
     json_t *o = object();
-    static const char *const integers[] = {"kernels", "subgraphs", "distinct_subgraphs",
-                                           "candidates", "families", "measured"};
+    static const char *const integers[] = {"kernels",    "subgraphs", "distinct_subgraphs",
+                                           "candidates", "families",  "measured"};
     for (size_t i = 0; i < 6; i++)
         assert_true(json_integer_value(json_object_get(o, integers[i])) >= 1);
     assert_string_equal(json_string_value(json_object_get(o, "package")), "json.pkg");
@@ -285,13 +286,16 @@ static void test_check_finds_differences(void **state)
               "cp -r small.pkg mixed.pkg && cp seed1.pkg/check.safetensors mixed.pkg/");
     expect_error(1, "$E run mixed.pkg --check", "check.safetensors");
     /* Parameters as inputs: other values, other results. */
-    tool_put("w.eqf", "(program w (dims (M 16) (K 64) (N 32)) (input A f32 (M K)) (input B f32 (K N))\n"
-                      "  (output X A (M K)) (output W (add B 1) (K N)))\n");
-    expect(0, "$E optimize small.eqf -o param.pkg --parameters input && $E run param.pkg --check && "
-              "$E optimize w.eqf -o w.pkg && $E run w.pkg -o w.safetensors");
+    tool_put("w.eqf",
+             "(program w (dims (M 16) (K 64) (N 32)) (input A f32 (M K)) (input B f32 (K N))\n"
+             "  (output X A (M K)) (output W (add B 1) (K N)))\n");
+    expect(0,
+           "$E optimize small.eqf -o param.pkg --parameters input && $E run param.pkg --check && "
+           "$E optimize w.eqf -o w.pkg && $E run w.pkg -o w.safetensors");
     expect_error(4, "$E run param.pkg -i w.safetensors --check --source small.eqf", "Y");
-    expect(0, "$E run param.pkg -i w.safetensors --check --source small.eqf --weights w.safetensors "
-              "2>/dev/null || test $? = 1");
+    expect(0,
+           "$E run param.pkg -i w.safetensors --check --source small.eqf --weights w.safetensors "
+           "2>/dev/null || test $? = 1");
 }
 
 static void test_index_error(void **state)
@@ -324,8 +328,9 @@ static void test_machine_errors(void **state)
 static void test_full_disk(void **state)
 {
     (void)state;
-    tool_put("big.eqf", "(program big (dims (K 1000) (N 1000)) (input x f32 (K)) (parameter w f32 (K N))\n"
-                        "  (output y (matmul x w) (N)))\n");
+    tool_put("big.eqf",
+             "(program big (dims (K 1000) (N 1000)) (input x f32 (K)) (parameter w f32 (K N))\n"
+             "  (output y (matmul x w) (N)))\n");
     if (tool(&s, "mkdir -p disk && unshare -m true") != 0) {
         print_message("skipped: no permission to mount a small disk\n");
         skip();
@@ -348,7 +353,8 @@ static void test_interrupt(void **state)
         char command[400];
         snprintf(command, sizeof command,
                  "$E optimize small.eqf -o int.pkg >o2.txt 2>e2.txt & p=$!; sleep 0.%03d; "
-                 "kill -INT $p; wait $p", ms);
+                 "kill -INT $p; wait $p",
+                 ms);
         tool(&s, command);
         /* 128 + SIGINT before the handler is there is the same number. */
         if (s.code != 130 && s.code != 0)
@@ -400,12 +406,13 @@ static void test_c_caller(void **state)
 {
     (void)state;
     char command[2000];
-    snprintf(command, sizeof command,
-             "S=%s/.. && $E optimize $S/examples/c/counter.eqf -o counter.pkg --parameters input && "
-             "%s -std=c99 -Wall -Wextra -Werror $S/examples/c/caller.c -I $S/include -I counter.pkg "
-             "-L $(dirname $E) -lequiforge -Wl,-rpath,$(dirname $E) -o caller && "
-             "./caller counter.pkg",
-             EQF_TEST_DIR, EQF_TEST_CC);
+    snprintf(
+        command, sizeof command,
+        "S=%s/.. && $E optimize $S/examples/c/counter.eqf -o counter.pkg --parameters input && "
+        "%s -std=c99 -Wall -Wextra -Werror $S/examples/c/caller.c -I $S/include -I counter.pkg "
+        "-L $(dirname $E) -lequiforge -Wl,-rpath,$(dirname $E) -o caller && "
+        "./caller counter.pkg",
+        EQF_TEST_DIR, EQF_TEST_CC);
     expect(0, command);
     assert_non_null(strstr(s.out, "y = 10 40 90 160, total = 300\n"
                                   "y = 10 40 90 160, total = 600\n"

@@ -141,7 +141,8 @@ static void test_values(void **state)
     done(b);
 }
 
-/* Outputs that compute nothing: an input, a parameter, a number, one value twice, a repeated one. */
+/* Outputs that compute nothing: an input, a parameter, a number, one value twice, a repeated one.
+ */
 static void test_copies(void **state)
 {
     (void)state;
@@ -404,8 +405,8 @@ static void test_given_inputs(void **state)
     snprintf(path, sizeof path, "%s/in.safetensors", folder);
     float x[3] = {2, 3, 5};
     int64_t shape[] = {3};
-    eqf_tensor t = {.name = "x", .dtype = EQF_F32, .rank = 1, .shape = shape, .bytes = 12,
-                    .data = x};
+    eqf_tensor t = {
+        .name = "x", .dtype = EQF_F32, .rank = 1, .shape = shape, .bytes = 12, .data = x};
     expect_ok(eqf_tensors_write(ctx, path, &t, 1));
     eqf_read_options reading = {.inputs = path};
     built b = build_with("(program i (dims (K 3)) (input x f32 (K)) (output y (square x) (K)))\n",
@@ -531,11 +532,13 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_queries),    TEST(test_values),  TEST(test_copies),
-        TEST(test_empty),      TEST(test_state),   TEST(test_parameters),
-        TEST(test_indices),    TEST(test_seeded_indices), TEST(test_check),
-        TEST(test_rounding_decides), TEST(test_given_inputs), TEST(test_determinism), TEST(test_threads),
-        TEST(test_errors),
+        TEST(test_queries),      TEST(test_values),
+        TEST(test_copies),       TEST(test_empty),
+        TEST(test_state),        TEST(test_parameters),
+        TEST(test_indices),      TEST(test_seeded_indices),
+        TEST(test_check),        TEST(test_rounding_decides),
+        TEST(test_given_inputs), TEST(test_determinism),
+        TEST(test_threads),      TEST(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

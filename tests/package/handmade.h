@@ -74,17 +74,29 @@ static inline rt_package *hm_package(arena *a, const char *note)
         [X] = {.name = "x", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N, .role = RT_INPUT},
         [K] = {.name = "k", .type = DT_i64, .count = 1, .bytes = 8, .role = RT_INPUT, .port = 1},
         [W] = {.name = "w", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N, .role = RT_WEIGHT},
-        [S] = {.name = "s", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N, .role = RT_STATE,
+        [S] = {.name = "s",
+               .type = DT_f32,
+               .count = HM_N,
+               .bytes = 4 * HM_N,
+               .role = RT_STATE,
                .offset = 4096},
-        [T] = {.name = "t", .type = DT_f32, .count = HM_T, .bytes = 4 * HM_T, .role = RT_WEIGHT,
+        [T] = {.name = "t",
+               .type = DT_f32,
+               .count = HM_T,
+               .bytes = 4 * HM_T,
+               .role = RT_WEIGHT,
                .offset = 8192},
-        [S_NEW] = {.name = "s'", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N,
-                   .role = RT_OUTPUT},
-        [Y] = {.name = "y", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N, .role = RT_OUTPUT,
+        [S_NEW] =
+            {.name = "s'", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N, .role = RT_OUTPUT},
+        [Y] = {.name = "y",
+               .type = DT_f32,
+               .count = HM_N,
+               .bytes = 4 * HM_N,
+               .role = RT_OUTPUT,
                .port = 1},
         [Z] = {.name = "z", .type = DT_f32, .count = 1, .bytes = 4, .role = RT_OUTPUT, .port = 2},
-        [SCRATCH] = {.name = "xw", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N,
-                     .role = RT_SCRATCH},
+        [SCRATCH] =
+            {.name = "xw", .type = DT_f32, .count = HM_N, .bytes = 4 * HM_N, .role = RT_SCRATCH},
     };
     for (i64 i = 0; i < BUFFERS; i++)
         vec_push(a, &plan->buffers, buffers[i]);
@@ -144,8 +156,7 @@ static inline eqf_status hm_make(eqf_ctx *ctx, const char *path, const char *not
 {
     arena *a = arena_new(ctx, 0);
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         pk_writer *w = pk_begin(a, path);
         hm_write(a, w, note);
         pk_commit(w);

@@ -67,8 +67,7 @@ static void close_world(world *w)
 static eqf_status run(world *w)
 {
     trap t;
-    TRY(w->ctx, t)
-    {
+    TRY (w->ctx, t) {
         rt_exec_run(w->e, w->inputs, w->outputs);
     }
     return t.status;
@@ -224,8 +223,7 @@ static void *work(void *user)
         const void *inputs[] = {x, &k};
         void *outputs[] = {s, y, &z, NULL};
         trap t;
-        TRY(ctx, t)
-        {
+        TRY (ctx, t) {
             rt_exec_run(e, inputs, outputs);
         }
         f32 sum = (f32)n * (f32)j->offset + (f32)(n * (n - 1) / 2);

@@ -1,5 +1,5 @@
-/* Writing: a package appears whole or not at all, replaces nothing but packages, and what is damaged
- * afterwards is refused before any of it runs. */
+/* Writing: a package appears whole or not at all, replaces nothing but packages, and what is
+ * damaged afterwards is refused before any of it runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,8 +42,7 @@ static eqf_status load(char *note, size_t size)
 {
     trap t;
     note[0] = 0;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         rt_model *m = rt_load(ctx, package);
         snprintf(note, size, "%s", rt_model_package(m)->compiler);
         rt_unload(m);
@@ -97,8 +96,12 @@ static void test_stranger(void **state)
 {
     (void)state;
     static const char *const made[] = {
-        "touch %s", "mkdir %s", "mkdir %s && touch %s/plan.json",
-        "mkdir %s && echo '{\"format\":\"other\"}' >%s/plan.json", "ln -s /tmp %s", "mkfifo %s",
+        "touch %s",
+        "mkdir %s",
+        "mkdir %s && touch %s/plan.json",
+        "mkdir %s && echo '{\"format\":\"other\"}' >%s/plan.json",
+        "ln -s /tmp %s",
+        "mkfifo %s",
     };
     for (i64 i = 0; i < COUNT_OF(made); i++) {
         assert_int_equal(hm_shell(made[i], package, package), 0);
@@ -194,8 +197,7 @@ static void test_living_writers_stay(void **state)
     (void)state;
     arena *a = arena_new(ctx, 0);
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         pk_writer *w = pk_begin(a, package);
         hm_write(a, w, "slow");
         /* A second one for the same name finishes meanwhile. */
@@ -210,7 +212,8 @@ static void test_living_writers_stay(void **state)
     assert_int_equal(entries(folder), 1);
 }
 
-/* ---- damage ------------------------------------------------------------------------------------- */
+/* ---- damage -------------------------------------------------------------------------------------
+ */
 
 typedef void (*each_file)(const char *path, const char *name);
 
@@ -295,8 +298,9 @@ static void test_damage(void **state)
     for_each_file(damage);
     char note[64];
     eqf_ctx_clear(ctx);
-    assert_int_equal(hm_shell("mv %s/kernels %s/k && ln -s %s/k %s/kernels", package, folder,
-                              folder, package), 0);
+    assert_int_equal(
+        hm_shell("mv %s/kernels %s/k && ln -s %s/k %s/kernels", package, folder, folder, package),
+        0);
     assert_int_equal(load(note, sizeof note), EQF_E_DATA);
 }
 
@@ -316,8 +320,7 @@ static void make_foreign(const char *arch, const char *feature)
 {
     arena *a = arena_new(ctx, 0);
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         pk_writer *w = pk_begin(a, package);
         rt_package *p = hm_package(a, "foreign");
         p->arch = arch;

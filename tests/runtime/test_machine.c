@@ -38,8 +38,7 @@ static void test_memory(void **state)
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     arena *a = arena_new(ctx, 0);
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         static const i64 sizes[] = {0, 1, 4096, 1 << 20, (2 << 20) + 1, 5 << 20};
         for (i64 i = 0; i < COUNT_OF(sizes); i++) {
             u8 *p = rt_big_alloc(a, sizes[i]);
@@ -52,8 +51,7 @@ static void test_memory(void **state)
         }
     }
     assert_int_equal(t.status, EQF_OK);
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         rt_big_alloc(a, INT64_MAX - 5);
     }
     assert_int_equal(t.status, EQF_E_NO_MEMORY);

@@ -14,7 +14,8 @@ static const i64 shape23[] = {2, 3}, shape0[] = {0, 5};
 static rt_package *sample(arena *a)
 {
     rt_package *p = NEW(a, rt_package);
-    *p = (rt_package){.name = "a \"name\"\n", .version = "0.1.0", .backend = "c", .arch = rt_arch()};
+    *p =
+        (rt_package){.name = "a \"name\"\n", .version = "0.1.0", .backend = "c", .arch = rt_arch()};
     p->compiler = "cc 1";
     p->source = "x.pt2";
     p->rebuild = "equiforge optimize x.pt2 -o PACKAGE";
@@ -22,7 +23,8 @@ static rt_package *sample(arena *a)
     memset(p->source_digest, 'a', 32);
     memset(p->parameters_digest, 'b', 32);
     vec_push(a, &p->features, "avx2");
-    rt_file library = {.name = p->library, .bytes = 3}, weights = {.name = "weights.bin", .bytes = 64};
+    rt_file library = {.name = p->library, .bytes = 3},
+            weights = {.name = "weights.bin", .bytes = 64};
     memset(library.digest, 'c', 32);
     memset(weights.digest, 'd', 32);
     vec_push(a, &p->files, library);
@@ -38,8 +40,13 @@ static rt_package *sample(arena *a)
              (rt_buffer){.name = "y", .type = DT_f32, .count = 6, .bytes = 24, .role = RT_OUTPUT});
     vec_push(a, &plan->buffers,
              (rt_buffer){.name = "w", .type = DT_f32, .count = 6, .bytes = 24, .role = RT_STATE});
-    vec_push(a, &plan->buffers, (rt_buffer){.name = "t", .type = DT_f32, .count = 16, .bytes = 64,
-                                            .role = RT_SCRATCH, .offset = 64});
+    vec_push(a, &plan->buffers,
+             (rt_buffer){.name = "t",
+                         .type = DT_f32,
+                         .count = 16,
+                         .bytes = 64,
+                         .role = RT_SCRATCH,
+                         .offset = 64});
     vec_push(a, &plan->inputs, (rt_port){"x", DT_f32, 2, shape23, 0, 0});
     vec_push(a, &plan->inputs, (rt_port){"none", DT_i64, 2, shape0, -1, 0});
     vec_push(a, &plan->outputs, (rt_port){"y", DT_f32, 2, shape23, 1, 3});
@@ -48,8 +55,14 @@ static rt_package *sample(arena *a)
     args[0] = (rt_arg){0, 0};
     args[1] = (rt_arg){3, 32};
     args[2] = (rt_arg){1, 0};
-    vec_push(a, &plan->launches, (rt_launch){.symbol = "k1", .origin = "node", .parts = 2,
-                                             .args = args, .arg_count = 3, .flops = 5, .bytes = 6});
+    vec_push(a, &plan->launches,
+             (rt_launch){.symbol = "k1",
+                         .origin = "node",
+                         .parts = 2,
+                         .args = args,
+                         .arg_count = 3,
+                         .flops = 5,
+                         .bytes = 6});
     vec_push(a, &plan->preconditions, "s0 == 2");
     vec_push(a, &p->ranges, (rt_range){-3, 9});
     vec_push(a, &p->ranges, (rt_range){0, 7});
@@ -65,8 +78,7 @@ static void test_round_trip(void **state)
     str text = str_new(a), again = str_new(a);
     rt_plan_print(&text, sample(a));
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         rt_package *p = rt_plan_read(a, "plan.json", str_text(&text), text.n);
         rt_plan_print(&again, p);
         assert_string_equal(p->name, "a \"name\"\n");
@@ -85,8 +97,7 @@ static eqf_status read_status(eqf_ctx *ctx, const char *text, i64 n)
 {
     arena *a = arena_new(ctx, 0);
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         rt_plan_read(a, "plan.json", text, n);
     }
     if (t.status != EQF_OK) {
@@ -189,9 +200,9 @@ static void test_names(void **state)
 {
     (void)state;
     static const char *const good[] = {"a", "weights.bin", "kernels/a-b_c.so", "A.0"};
-    static const char *const bad[] = {"",         ".",          "..",        "a/b",   "kernels/",
-                                      "kernels/..", "kernels/a/b", "/a",     "a b",   "a\\b",
-                                      "kernels",  ".hidden",    "kernels/.x", "\xC3\xA9"};
+    static const char *const bad[] = {
+        "",   ".",   "..",   "a/b",     "kernels/", "kernels/..", "kernels/a/b",
+        "/a", "a b", "a\\b", "kernels", ".hidden",  "kernels/.x", "\xC3\xA9"};
     for (i64 i = 0; i < COUNT_OF(good); i++)
         assert_true(rt_name_ok(good[i]));
     for (i64 i = 0; i < COUNT_OF(bad); i++)

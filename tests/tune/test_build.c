@@ -1,4 +1,5 @@
-/* Compiling: what works, what the compiler says when it does not, what the machine is recorded as. */
+/* Compiling: what works, what the compiler says when it does not, what the machine is recorded as.
+ */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,8 +54,7 @@ static void test_compile(void **state)
     (void)state;
     trap t;
     int (*volatile answer)(void *const *, i64, i64) = NULL;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         tn_compiler cc = tn_probe(a, "cc");
         assert_true(cc.version[0] != 0);
         for (i64 i = 0; i < cc.features.n; i++)
@@ -85,8 +85,7 @@ static void test_error(void **state)
 {
     (void)state;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         tn_compiler cc = tn_probe(a, "cc");
         put("good.c", "int f(void) { return 1; }\n");
         put("bad.c", "int g(void) { return undeclared; }\n");
@@ -108,8 +107,7 @@ static void test_no_compiler(void **state)
     for (i64 i = 0; i < COUNT_OF(commands); i++) {
         trap t;
         eqf_ctx_clear(ctx);
-        TRY(ctx, t)
-        {
+        TRY (ctx, t) {
             tn_probe(a, commands[i]);
         }
         assert_int_equal(t.status, EQF_E_MACHINE);
@@ -121,8 +119,7 @@ static void test_command_with_arguments(void **state)
 {
     (void)state;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         tn_compiler cc = tn_probe(a, "  env  cc ");
         assert_int_equal(cc.argc, 2);
         assert_string_equal(cc.argv[1], "cc");
@@ -135,8 +132,7 @@ static void test_interrupt(void **state)
     (void)state;
     trap t;
     volatile bool cancel = true;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         tn_compiler cc = tn_probe(a, "cc");
         put("good.c", "int f(void) { return 1; }\n");
         static const char *const files[] = {"good.c"};

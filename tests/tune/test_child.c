@@ -133,8 +133,7 @@ static void test_cancel(void **state)
     volatile bool cancel = true;
     const char *const argv[] = {"sleep", "100", NULL};
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         tn_wait(tn_start_program(a, argv, (tn_limits){0}), &cancel);
     }
     assert_int_equal(t.status, EQF_E_INTERRUPTED);
