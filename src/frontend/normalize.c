@@ -763,6 +763,8 @@ static bool rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out)
         for (i64 i = 0; i < attr.to.n; i++)
             steps[i] = step * attr.ints.at[1 + i];
         ir_atom base = n->attr.axis.at[0];
+        if (ir_has(nz_at(z, n->args[0])->dims, k) && k.i != base.i)
+            return false; /* the inner one is a diagonal: k moves in both */
         for (i64 i = 0; i < attr.to.n; i++)
             if (ir_has(nz_at(z, n->args[0])->dims, attr.to.at[i]) && attr.to.at[i].i != base.i)
                 return false;
