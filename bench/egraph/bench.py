@@ -18,7 +18,6 @@ import json
 import os
 import pathlib
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -74,10 +73,10 @@ def egglog_case(name: str, forms: list) -> tuple[str, str]:
     out.append(")")
     out += [f"(rewrite {term(f[2])} {term(f[4])})" for f in rules if f[0] == "rule"]
     if family == "ac":
-        out.append(f"(let root {term(right('+', 1, int(n)))})")
+        out.append(f"(let $root {term(right('+', 1, int(n)))})")
         return "\n".join(out), "(run-schedule (saturate (run)))"
     roots = [f[1] for f in case if f[0] == "term"]
-    out += [f"(let root{i} {term(t)})" for i, t in enumerate(roots)]
+    out += [f"(let $root{i} {term(t)})" for i, t in enumerate(roots)]
     return "\n".join(out), f"(run {n})"
 
 
@@ -93,10 +92,8 @@ def run_egglog(name: str, forms: list) -> tuple[float, int]:
     graph.run_program(*commands)
     seconds = time.perf_counter() - start
     sizes = graph.run_program(*graph.parse_program("(print-size)"))
-    text = " ".join(str(s) for s in sizes)
-    counts = [int(c) for c in re.findall(r"', (\d+)\)", text)] or [
-        int(c) for c in re.findall(r": (\d+)", text)]
-    return seconds, sum(counts)
+    counts = re.findall(r"\('[^']*', (\d+)\)", str(sizes))
+    return seconds, sum(int(c) for c in counts)
 
 
 # ---- ours ------------------------------------------------------------------------------------
@@ -208,7 +205,6 @@ def main() -> None:
               flush=True)
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
-    _ = resource
 
 
 if __name__ == "__main__":

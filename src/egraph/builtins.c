@@ -243,12 +243,14 @@ typedef struct lambda_data {
 static u32 intern_set(eg_builtins *b, const u32 *made, u32 n)
 {
     for (u32 k = 0; k < (u32)b->sets.n; k++) {
-        if (b->sets.at[k][0] == n && memcmp(b->sets.at[k] + 1, made, 4 * (size_t)n) == 0)
+        if (b->sets.at[k][0] == n &&
+            (n == 0 || memcmp(b->sets.at[k] + 1, made, 4 * (size_t)n) == 0))
             return k;
     }
     u32 *s = NEW_N(b->a, u32, n + 1);
     s[0] = n;
-    memcpy(s + 1, made, 4 * (size_t)n);
+    if (n)
+        memcpy(s + 1, made, 4 * (size_t)n);
     vec_push(b->a, &b->sets, s);
     return (u32)b->sets.n - 1;
 }
@@ -601,7 +603,7 @@ static eqf_status let_lam_diff(void *user, eqf_egraph *g, eqf_class root, const 
         for (name[0] = '_'; id || !digits; id /= 10)
             name[++digits] = (char)('0' + id % 10);
         eqf_head head;
-        eqf_class fresh, use;
+        eqf_class fresh = {0}, use;
         s = eqf_head_symbol(b->lang, (eqf_text){name, digits + 1}, &head);
         if (!s)
             s = eqf_add(g, head, NULL, 0, &fresh);

@@ -253,13 +253,14 @@ typedef struct instance {
     bool full; /* no room */
 } instance;
 
-/* The term that a dynamic right side built for class c, in prefix order: e-nodes it added, then the
- * variables of the match, then whatever stands for the class. */
-static void write_instance(instance *x, u32 c)
+/* The term that a dynamic right side built for class c, in prefix order: e-nodes it added (among the
+ * first `end` words of the record: a child is older than its user), then the variables of the match,
+ * then whatever stands for the class. */
+static void write_instance(instance *x, u32 c, u32 end)
 {
     eg *g = x->g;
     const u32 *found = NULL;
-    for (u32 i = 0; i < g->record.n; i += 4 + g->record.at[i + 3]) {
+    for (u32 i = 0; i < end; i += 4 + g->record.at[i + 3]) {
         if (eg_find(g, g->record.at[i]) == c)
             found = g->record.at + i;
     }
@@ -277,7 +278,7 @@ static void write_instance(instance *x, u32 c)
         if (n == 2 && eg_find(g, rec[N_KIDS]) != eg_find(g, found[4]))
             w[0] |= EG_SWAP;
         for (u32 i = 0; i < n && !x->full; i++)
-            write_instance(x, eg_find(g, found[4 + i]));
+            write_instance(x, eg_find(g, found[4 + i]), (u32)(found - g->record.at));
         return;
     }
     w[0] = EG_WHOLE;
@@ -294,7 +295,7 @@ static void write_instance(instance *x, u32 c)
 static bool link_dynamic(eg *g, const eg_rule *rule, u32 state, const match *m, u32 result)
 {
     instance x = {.g = g, .rule = rule, .m = m};
-    write_instance(&x, result);
+    write_instance(&x, result, g->record.n);
     u32 natoms = (u32)rule->atoms.n;
     bool ok = !x.full && eg_vec_room(g, &g->rows, 6 + natoms + x.words.n);
     if (ok) {

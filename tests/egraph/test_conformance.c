@@ -1,0 +1,130 @@
+/* The conformance suite as it is, in each match mode and with proofs. The two largest members of
+ * each family run in the automatic mode only. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "egraph/suite.h"
+
+#define SUITE EQF_TEST_DIR "/conformance/egg-suite.eqf"
+
+typedef struct tally {
+    int cases, failed;
+    int64_t proofs;
+} tally;
+
+static void note(void *user, const eqf_case_result *r)
+{
+    tally *t = user;
+    t->cases++;
+    t->proofs += r->proofs;
+    if (!r->passed) {
+        t->failed++;
+        print_error("%s: %s\n", r->name, r->reason);
+    }
+}
+
+static bool is_heavy(const char *name)
+{
+    static const char *const heavy[] = {"ac-9", "ac-10", "ac-11", "micro-10", "micro-11",
+                                        "limit-bytes", "lambda-repeat", "lambda-fib",
+                                        "math-bench-7"};
+    for (size_t i = 0; i < sizeof heavy / sizeof *heavy; i++) {
+        if (strcmp(heavy[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Runs every case, or every light one. */
+static tally run(eqf_match_mode match, bool proofs, bool all)
+{
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    trap trap_;
+    tally t = {0};
+    TRY(ctx, trap_)
+    {
+        i64 n;
+        char *text = file_read(a, SUITE, 1 << 22, &n);
+        eg_suite *s = eg_suite_read(ctx, a, SUITE, (eqf_text){text, (size_t)n});
+        const char **names = NEW_N(a, const char *, s->cases.n);
+        eqf_suite_options o = {.match = match, .proofs = proofs, .repeat = 1, .cases = names};
+        for (i64 i = 0; i < s->cases.n; i++) {
+            if (all || !is_heavy(s->cases.at[i].name))
+                names[o.case_count++] = s->cases.at[i].name;
+        }
+        eqf_suite_run(ctx, SUITE, (eqf_text){text, (size_t)n}, &o, note, &t);
+    }
+    assert_int_equal(trap_.status, EQF_OK);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+    return t;
+}
+
+static void test_auto(void **state)
+{
+    (void)state;
+    tally t = run(EQF_MATCH_AUTO, false, true);
+    assert_true(t.cases > 80);
+    assert_int_equal(t.failed, 0);
+}
+
+static void test_full(void **state)
+{
+    (void)state;
+    assert_int_equal(run(EQF_MATCH_FULL, false, false).failed, 0);
+}
+
+static void test_delta(void **state)
+{
+    (void)state;
+    assert_int_equal(run(EQF_MATCH_DELTA, false, false).failed, 0);
+}
+
+static void test_proofs(void **state)
+{
+    (void)state;
+    tally t = run(EQF_MATCH_AUTO, true, false);
+    assert_int_equal(t.failed, 0);
+    assert_true(t.proofs > 100);
+}
+
+static eqf_case_result last;
+static void keep(void *user, const eqf_case_result *r)
+{
+    (void)user;
+    last = *r;
+}
+
+/* A byte limit on the command line stops a run inside its limit. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    i64 n;
+    char *text = file_read(a, SUITE, 1 << 22, &n);
+    const char *name = "micro-12";
+    eqf_suite_options o = {.cases = &name, .case_count = 1, .bytes = 16000000, .repeat = 1};
+    eqf_suite_run(ctx, SUITE, (eqf_text){text, (size_t)n}, &o, keep, NULL);
+    assert_string_equal(last.stop, "bytes");
+    assert_true(last.peak_bytes <= 16000000);
+    assert_true(last.nodes > 100000);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_auto),  cmocka_unit_test(test_full), cmocka_unit_test(test_delta),
+        cmocka_unit_test(test_proofs), cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
