@@ -24,35 +24,48 @@ typedef struct machine {
     bool bad;
 } machine;
 
-static f64 float_op(ir_op op, f64 a, f64 b, f64 c)
+#define NONE 0 /* the verifier keeps such operands away */
+#define ON_LEAF(name, rule, e)
+#define ON_REDUCE ON_LEAF
+#define ON_MATMUL ON_LEAF
+#define ON_INDEX ON_LEAF
+#define ON_GATHER ON_LEAF
+#define ON_PLAIN ON_LEAF
+#define ON_OPAQUE ON_LEAF
+#define CASE(name, R, T, e)                                                                        \
+    case IR_##name: {                                                                              \
+        T a = (T)x;                                                                                \
+        (void)a;                                                                                   \
+        return (R)(e);                                                                             \
+    }
+
+static f64 float_op(ir_op op, f64 x, f64 b, f64 c)
 {
-#define NONE 0
-#define ON_LEAF(name, e)
-#define ON_REDUCE(name, e)
-#define ON_MATMUL(name, e)
-#define ON_INDEX(name, e)
-#define ON_GATHER(name, e)
-#define ON_PLAIN(name, e)
-#define ON_OPAQUE(name, e)
-#define ON_EWISE(name, e)                                                                          \
-    case IR_##name:                                                                                \
-        return (RESULT)(e);
-#define RESULT f64
+#define ON_EWISE(name, rule, e) CASE(name, f64, T_##rule, e)
+#define T_SAME f64
+#define T_FLOAT f64
+#define T_INTEGER f64
+#define T_LOGIC f64
+#define T_COMPARE f64
+#define T_BOOLEAN i64
+#define T_TEST f64
+#define T_SELECT i64
+#define T_OWN f64
     switch (op) {
-#define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) ON_##class_(name, fexpr)
+#define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) ON_##class_(name, rule, fexpr)
 #include "ir/ops.def"
 #undef OP
+#undef ON_EWISE
     default:
         return 0;
     }
 }
 
-#undef RESULT
-#define RESULT i64
-static i64 int_op(ir_op op, i64 a, i64 b, i64 c)
+static i64 int_op(ir_op op, i64 x, i64 b, i64 c)
 {
+#define ON_EWISE(name, rule, e) CASE(name, i64, i64, e)
     switch (op) {
-#define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) ON_##class_(name, iexpr)
+#define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) ON_##class_(name, rule, iexpr)
 #include "ir/ops.def"
 #undef OP
     default:

@@ -284,11 +284,11 @@ static f64 read_float(const reader *r, const sx *x)
     if (x->kind == SX_INT || x->kind == SX_FLOAT)
         return x->f;
     if (sx_is(x, "inf"))
-        return INFINITY;
+        return (f64)INFINITY;
     if (sx_is(x, "-inf"))
-        return -INFINITY;
+        return -(f64)INFINITY;
     if (sx_is(x, "nan"))
-        return NAN;
+        return (f64)NAN;
     sx_throw(r->ctx, r->file, x, "expected a number");
 }
 

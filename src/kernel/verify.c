@@ -307,7 +307,7 @@ static void check_memory(const checker *c)
     if (x->op == KN_gather || x->op == KN_put) {
         require(c, x->arg_count - first <= KN_INDICES, "too many indices");
         for (i64 i = first; i < x->arg_count; i++) {
-            i64 q = i - first, reach;
+            i64 q = i - first, reach = 0;
             require(c, arg(c, i)->dtype == DT_i64 && same_shape(arg(c, i), x), "wrong index");
             require(c, x->index_extent[q] >= 1 &&
                            mul_i64(x->index_stride[q], x->index_extent[q] - 1, &reach),
