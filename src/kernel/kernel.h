@@ -209,8 +209,9 @@ typedef struct kn_options {
 
 /* Lowers a program. *plan is filled (names and arrays in `a`); *kernels gets each distinct kernel
  * once, verified, in order of first use. Inputs with stored data become, with `constants`,
- * RT_SOURCE buffers that `prepare` reads (or RT_WEIGHT buffers filled by a copy launch where a
- * kernel of the run reads them as they are); without it, user inputs. A mutated buffer is RT_STATE.
+ * RT_SOURCE buffers that `prepare` reads (and RT_WEIGHT buffers filled by a copy launch where the
+ * run reads them as they are); without it, RT_WEIGHT buffers listed in plan->parameters (constant
+ * tensors of the program stay weights). A mutated buffer is RT_STATE.
  * Throws EQF_E_UNSUPPORTED for opaque operators, EQF_E_LIMIT for sizes that overflow. */
 void kn_build(arena *a, const ir_program *p, kn_options options, rt_plan *plan,
               kn_kernels *kernels);
