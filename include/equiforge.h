@@ -7,6 +7,9 @@
  * Failure. A call that does not return EQF_OK leaves at least one diagnostic in the context, sets
  * its result pointers to NULL and has no other effect. Diagnostics pile up until eqf_ctx_clear.
  *
+ * Memory comes from the context's allocator, but for blocks of 2 MB and more (weights, scratch,
+ * tensors), which are mapped from the system so that they can be huge pages.
+ *
  * Ownership. Strings and arrays inside a result belong to the handle that the function names and
  * live as long as it. Nothing is ever freed by the caller except through the `_free` functions,
  * which accept NULL. What the caller passes in is borrowed for the call unless stated otherwise.

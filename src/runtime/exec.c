@@ -148,8 +148,8 @@ rt_exec *rt_exec_new(eqf_ctx *ctx, const rt_model *m, int threads)
         int wanted = threads > 0 ? threads : rt_processors();
         if (wanted > 1) {
             e->threads = pool_new(ctx, wanted);
-            if (!e->threads)
-                eqf_throw(ctx, EQF_E_MACHINE, NULL, NULL, "cannot start %d threads", wanted);
+            if (!e->threads) /* it said why: no memory, or no more threads */
+                eqf_rethrow(ctx, eqf_diag_get(ctx, eqf_diag_count(ctx) - 1).status);
             arena_defer(a, free_pool, e->threads);
         }
         made = e;
