@@ -556,7 +556,7 @@ static void flat_step(checker *c, const sx *by, u32 from, u32 to)
 static proved check_flat(checker *c, const sx *proof)
 {
     if (!sx_is_form(proof, "proof") || proof->n < 4 || (proof->n & 1) ||
-        !sx_is(proof->at[1], "flat"))
+        !sx_is(proof->at[1], "flat") || proof->at[2]->kind != SX_INT || proof->at[2]->i != 1)
         REFUSE(c, proof, "expected (proof flat 1 TERM (by ...) TERM ...)");
     u32 first = instantiate(c, proof->at[3], NULL, proof), from = first;
     for (i64 i = 4; i < proof->n; i += 2) {

@@ -15,7 +15,7 @@ static u64 mix(u64 h, u64 x)
     return h ^ h >> 29;
 }
 
-static u64 head_hash(const eg_lang *l, u32 head)
+static u64 head_hash(const eg_lang *l, u32 head, arena *a)
 {
     const eg_headrow *h = &l->heads.at[head];
     if (h->op == EG_OP_NUMBER) {
@@ -27,7 +27,14 @@ static u64 head_hash(const eg_lang *l, u32 head)
     u32 name = h->op == EG_OP_SYMBOL ? h->payload : l->ops.at[h->op].name;
     const char *text = intern_text(l->names, name);
     u64 hash = hash_bytes(text, (i64)strlen(text), 7);
-    return mix(hash, (u64)l->ops.at[h->op].arity << 32 | (h->op == EG_OP_SYMBOL ? 0 : h->payload));
+    hash = mix(hash, (u64)l->ops.at[h->op].arity << 1 | (h->op == EG_OP_SYMBOL));
+    if (h->op == EG_OP_SYMBOL || !h->payload)
+        return hash;
+    if (!l->ops.at[h->op].payload)
+        return mix(hash, h->payload);
+    str payload = str_new(a); /* its number depends on the order of appearance */
+    eg_print_payload(l, &payload, head);
+    return mix(hash, hash_bytes(str_text(&payload), payload.n, 13));
 }
 
 typedef struct naming {
@@ -109,7 +116,7 @@ eqf_status eqf_digest(eqf_egraph *g, char out[33])
         k.head = NEW_N(x->a, u64, g->lang->heads.n);
         k.name = NEW_N(x->a, u64, g->class_ids);
         for (u32 h = 1; h < (u32)g->lang->heads.n; h++)
-            k.head[h] = head_hash(g->lang, h);
+            k.head[h] = head_hash(g->lang, h, x->a);
         name_classes(&k, x->a);
         u64 lo = 0, hi = 0;
         for (u32 seg = 0; seg < 6; seg++) {

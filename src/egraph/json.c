@@ -205,7 +205,15 @@ struct eqf_gym {
     eg *g;
     VEC(gym_row) rows;
     VEC(eqf_class) roots;
+    eg_payload_form form;
 };
+
+static void print_row(void *user, str *out, u32 payload)
+{
+    const eqf_gym *gym = user;
+    str_add(out, " :cost ");
+    str_add_f64(out, gym->rows.at[payload - 1].cost);
+}
 
 typedef struct loading {
     reader r;
@@ -354,6 +362,7 @@ static void add_node(loading *l, const gym_node *n, const u32 *classes)
     for (i64 i = 0; i < n->n; i++)
         kids[i] = classes[l->nodes.at[n->kids[i]].class_name];
     u32 op = eg_lang_op(gym->lang, n->op, (u32)n->n), c = classes[n->class_name];
+    eg_lang_hooks(gym->lang, op, NULL, NULL, &gym->form);
     for (u32 copy = 0;; copy++) {
         u32 row = 0;
         while (row < (u32)gym->rows.n &&
@@ -433,6 +442,7 @@ eqf_status eqf_read_json(eqf_ctx *ctx, const char *file, eqf_text source, eqf_gy
         gym = NEW(a, eqf_gym);
         gym->ctx = ctx;
         gym->a = a;
+        gym->form = (eg_payload_form){NULL, print_row, gym};
         eqf_status s = eqf_lang_new(ctx, &gym->lang);
         if (s)
             eqf_rethrow(ctx, s);

@@ -275,7 +275,7 @@ static void finish(scope *s, const sx *at, u32 nleft_vars)
     }
     if (r->dynamic >= 0) {
         for (u32 v = 0; v < nleft_vars; v++) {
-            if (r->var_name[v] && !r->var_payload[v])
+            if (r->var_name[v])
                 keep_var(r, v);
         }
     }

@@ -317,8 +317,10 @@ static bool apply_dynamic(run *r, const eg_rule *rule, u32 state, match *m)
     eqf_class args[EG_MAX_VARS], out = {0};
     u32 n = 0, before = g->alive;
     for (u32 v = 0; v < rule->nvars; v++) {
-        if (rule->var_name[v] && !rule->var_payload[v])
-            args[n++].i = eg_find(g, m->values[rule->where[v]]);
+        if (!rule->var_name[v])
+            continue;
+        u32 value = m->values[rule->where[v]];
+        args[n++].i = rule->var_payload[v] ? value : eg_find(g, value);
     }
     g->recording = g->options.explain;
     g->record.n = 0;

@@ -330,9 +330,18 @@ bool eg_suite_member(eg_suite *s, const char *name, eg_case_form *out)
 
 static i64 integer(eg_case *c, const sx *x, const char *what)
 {
-    if (!x || x->kind != SX_INT || x->i < 0)
-        FAIL(c->suite, x ? x : c->form->form, "%s takes an integer of 0 or more", what);
+    if (x->kind != SX_INT || x->i < 0)
+        FAIL(c->suite, x, "%s takes an integer of 0 or more", what);
     return x->i;
+}
+
+/* The integer that must follow `key` in `form`. */
+static i64 required(eg_case *c, const sx *form, const char *key)
+{
+    const sx *v = eg_keyword(form, 1, key);
+    if (!v)
+        FAIL(c->suite, form, "%s is missing", key);
+    return integer(c, v, key);
 }
 
 static void shape(eg_case *c, const sx *x, i64 least, i64 most, const char *form)
@@ -570,11 +579,11 @@ static void check_check(eg_case *c, const sx *x)
         return;
     if (sx_is_form(x, "size")) {
         keywords(c, x, 1, ":nodes :classes");
-        integer(c, eg_keyword(x, 1, ":nodes"), ":nodes");
-        integer(c, eg_keyword(x, 1, ":classes"), ":classes");
+        required(c, x, ":nodes");
+        required(c, x, ":classes");
     } else if (sx_is_form(x, "at-most")) {
         keywords(c, x, 1, ":nodes");
-        integer(c, eg_keyword(x, 1, ":nodes"), ":nodes");
+        required(c, x, ":nodes");
     } else if (sx_is_form(x, "trace-size")) {
         shape(c, x, 2, -1, "(trace-size (NODES CLASSES) ...)");
         for (i64 i = 1; i < x->n; i++) {

@@ -1,0 +1,480 @@
+/* The public interface as a caller uses it: the worked example, own analyses, guards, costs and
+ * cancel flag, every failing allocation, undo, extraction against brute force, JSON round trips. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "egraph/egraph.h"
+
+#define TEXT(s) eqf_text_of(s)
+#define OK(call) assert_int_equal((call), EQF_OK)
+
+/* ---- the worked example of docs/egraph.md --------------------------------------------------- */
+
+static void test_example(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    eqf_lang *lang;
+    eqf_rules *rules;
+    eqf_egraph *g;
+    eqf_class root;
+    eqf_run_report report;
+    eqf_extraction *best;
+    const char *text;
+
+    OK(eqf_lang_new(ctx, &lang));
+    OK(eqf_rules_load(lang, "example.rules",
+                      TEXT("(rule comm  (+ ?a ?b) => (+ ?b ?a))"
+                           "(rule zero  (+ ?a 0) => ?a)"
+                           "(rule twice (+ ?a ?a) => (* 2 ?a))"),
+                      &rules));
+    OK(eqf_egraph_new(lang, NULL, &g));
+    OK(eqf_add_text(g, TEXT("(+ (+ 0 x) x)"), &root));
+    OK(eqf_run(g, rules, NULL, &report));
+    assert_int_equal(report.stop, EQF_STOP_SATURATED);
+    OK(eqf_extract(g, &root, 1, NULL, EQF_TREE, &best));
+    OK(eqf_extraction_text(best, root, false, 0, &text));
+    assert_true(strcmp(text, "(* 2 x)") == 0 || strcmp(text, "(+ x x)") == 0);
+    eqf_extraction_free(best);
+    eqf_egraph_free(g);
+    eqf_rules_free(rules);
+    eqf_lang_free(lang);
+    eqf_ctx_free(ctx);
+}
+
+/* ---- analyses, guards, limits --------------------------------------------------------------- */
+
+typedef struct parity {
+    u64 value; /* 0 unknown, 1 even, 2 odd */
+} parity;
+
+static void parity_make(void *user, eqf_egraph *g, eqf_node n, void *out)
+{
+    parity *p = out;
+    double v;
+    int64_t i;
+    bool is_int;
+    const eqf_lang *l = user;
+    if (eqf_head_is_number(l, eqf_node_head(g, n), &v, &i, &is_int) && is_int)
+        p->value = i % 2 == 0 ? 1 : 2;
+}
+
+static unsigned parity_merge(void *user, eqf_egraph *g, void *into, const void *from)
+{
+    (void)user;
+    (void)g;
+    parity *a = into;
+    const parity *b = from;
+    if (a->value && b->value)
+        return a->value == b->value ? 0 : EQF_CONFLICT;
+    if (b->value) {
+        a->value = b->value;
+        return EQF_INTO_CHANGED;
+    }
+    return a->value ? EQF_FROM_DIFFERED : 0;
+}
+
+static bool is_even(void *user, const eqf_egraph *g, const eqf_class *args)
+{
+    (void)user;
+    return ((const parity *)eqf_data(g, 0, args[0]))->value == 1;
+}
+
+static bool yes(void *user)
+{
+    (void)user;
+    return true;
+}
+
+static void test_analysis(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    eqf_lang *lang;
+    eqf_rules *rules;
+    eqf_egraph *g;
+    eqf_class c, d, half;
+    eqf_run_report report;
+    OK(eqf_lang_new(ctx, &lang));
+    eqf_guard guard = {"even", 1, is_even, NULL, true};
+    OK(eqf_guard_add(lang, &guard));
+    OK(eqf_rules_load(lang, "r", TEXT("(rule halve (half ?a) => (exact ?a) :when (even ?a))"),
+                      &rules));
+    OK(eqf_egraph_new(lang, NULL, &g));
+    eqf_analysis a = {"parity", sizeof(parity), parity_make, parity_merge, NULL, lang};
+    OK(eqf_analysis_add(g, &a, NULL));
+    OK(eqf_add_text(g, TEXT("(half x)"), &half));
+    OK(eqf_run(g, rules, NULL, &report));
+    OK(eqf_lookup_text(g, TEXT("(exact x)"), &c));
+    assert_int_equal(c.i, 0);
+    /* new data of x makes the old match new */
+    OK(eqf_union_text(g, TEXT("x"), TEXT("4"), TEXT("given"), NULL));
+    OK(eqf_run(g, rules, NULL, &report));
+    OK(eqf_lookup_text(g, TEXT("(exact x)"), &c));
+    assert_int_equal(eqf_find(g, c).i, eqf_find(g, half).i);
+    OK(eqf_check(g));
+    /* an odd number cannot be x */
+    OK(eqf_lookup_text(g, TEXT("x"), &c));
+    OK(eqf_add_text(g, TEXT("7"), &d));
+    OK(eqf_union(g, c, d, TEXT("wrong"), NULL));
+    assert_int_equal(eqf_rebuild(g), EQF_E_CONTRADICTION);
+    eqf_egraph_free(g);
+    /* a flag that is up stops a run at once */
+    eqf_options o = {.limits = eqf_limits_none(), .cancelled = yes};
+    OK(eqf_egraph_new(lang, &o, &g));
+    OK(eqf_analysis_add(g, &a, NULL));
+    OK(eqf_add_text(g, TEXT("(half 4)"), &half));
+    OK(eqf_run(g, rules, NULL, &report));
+    assert_int_equal(report.stop, EQF_STOP_CANCELLED);
+    eqf_egraph_free(g);
+    eqf_rules_free(rules);
+    eqf_lang_free(lang);
+    eqf_ctx_free(ctx);
+}
+
+/* ---- allocation failure --------------------------------------------------------------------- */
+
+typedef struct failing {
+    long left;
+    long live;
+} failing;
+
+static void *failing_resize(void *user, void *p, size_t old_size, size_t size)
+{
+    failing *f = user;
+    (void)old_size;
+    if (size == 0) {
+        f->live -= p != NULL;
+        free(p);
+        return NULL;
+    }
+    if (f->left >= 0 && f->left-- == 0) {
+        f->left = 0; /* and every one after it */
+        return NULL;
+    }
+    void *q = realloc(p, size);
+    f->live += p == NULL && q != NULL;
+    return q;
+}
+
+/* Everything from the language to a proof; returns how it ended. */
+static eqf_status story(eqf_ctx *ctx)
+{
+    eqf_lang *lang = NULL;
+    eqf_rules *rules = NULL;
+    eqf_egraph *g = NULL;
+    eqf_extraction *x = NULL;
+    eqf_proof *proof = NULL;
+    char *text = NULL;
+    eqf_class root;
+    eqf_mark mark;
+    eqf_run_report report;
+    eqf_options o = {.limits = {6, 2000, -1, -1}, .explain = true};
+    eqf_schedule sched = {.scheduler = EQF_SIMPLE};
+    eqf_status s = eqf_lang_new(ctx, &lang);
+    if (!s)
+        s = eqf_rules_load(lang, "r", TEXT("(rule c (+ ?a ?b) => (+ ?b ?a))"
+                                           "(rule a (+ ?a (+ ?b ?c)) => (+ (+ ?a ?b) ?c))"),
+                           &rules);
+    if (!s)
+        s = eqf_egraph_new(lang, &o, &g);
+    if (!s)
+        s = eqf_add_text(g, TEXT("(+ 1 (+ 2 (+ 3 (+ 4 5))))"), &root);
+    if (!s)
+        s = eqf_mark_open(g, &mark);
+    if (!s)
+        s = eqf_run(g, rules, &sched, &report);
+    if (!s)
+        s = eqf_extract(g, &root, 1, NULL, EQF_EXACT, &x);
+    if (!s)
+        s = eqf_explain(g, TEXT("(+ 1 (+ 2 (+ 3 (+ 4 5))))"), TEXT("(+ (+ 2 1) (+ 3 (+ 4 5)))"),
+                        &proof);
+    if (!s)
+        s = eqf_proof_text(proof, EQF_SHARED, &text);
+    if (!s)
+        s = eqf_undo(g, mark);
+    eqf_text_free(ctx, text);
+    eqf_proof_free(proof);
+    eqf_extraction_free(x);
+    eqf_egraph_free(g);
+    eqf_rules_free(rules);
+    eqf_lang_free(lang);
+    return s;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    failing f = {-1, 0};
+    eqf_allocator al = {failing_resize, &f};
+    eqf_ctx *ctx = eqf_ctx_new(&al);
+    OK(story(ctx));
+    eqf_ctx_free(ctx);
+    assert_int_equal(f.live, 0);
+    long n = 0;
+    for (;; n++) {
+        f = (failing){n, 0};
+        ctx = eqf_ctx_new(&al);
+        if (ctx) {
+            eqf_status s = story(ctx);
+            if (s != EQF_OK && s != EQF_E_NO_MEMORY)
+                fail_msg("allocation %ld: %s", n, eqf_status_name(s));
+            eqf_ctx_free(ctx);
+            assert_int_equal(f.live, 0);
+            if (s == EQF_OK && f.left > 0)
+                break;
+        }
+    }
+    assert_true(n > 50);
+}
+
+/* A refused add or union leaves the e-graph as it was. */
+static void test_intact(void **state)
+{
+    (void)state;
+    failing f = {-1, 0};
+    eqf_allocator al = {failing_resize, &f};
+    eqf_ctx *ctx = eqf_ctx_new(&al);
+    eqf_lang *lang;
+    eqf_egraph *g;
+    OK(eqf_lang_new(ctx, &lang));
+    OK(eqf_egraph_new(lang, NULL, &g));
+    eqf_class last = {0};
+    eqf_op op;
+    eqf_head head;
+    OK(eqf_lang_op(lang, "s", 1, 0, &op));
+    OK(eqf_head_of(lang, op, 0, &head));
+    OK(eqf_add_text(g, TEXT("zero"), &last));
+    int refused = 0;
+    for (int k = 0; k < 3000; k++) {
+        f.left = 0; /* nothing more can be had */
+        eqf_class c;
+        eqf_size before = eqf_egraph_size(g);
+        eqf_status s = eqf_add(g, head, &last, 1, &c);
+        f.left = -1;
+        if (s) {
+            refused++;
+            assert_int_equal(s, EQF_E_NO_MEMORY);
+            OK(eqf_check(g));
+            assert_int_equal(eqf_egraph_size(g).nodes, before.nodes);
+            OK(eqf_add(g, head, &last, 1, &c));
+        }
+        last = c;
+    }
+    assert_true(refused > 5);
+    OK(eqf_check(g));
+    eqf_egraph_free(g);
+    eqf_lang_free(lang);
+    eqf_ctx_free(ctx);
+}
+
+/* ---- extraction ----------------------------------------------------------------------------- */
+
+enum { MOST_CLASSES = 7, MOST_NODES = 4 };
+typedef struct small {
+    int classes, nodes[MOST_CLASSES], nkids[MOST_CLASSES][MOST_NODES];
+    int kids[MOST_CLASSES][MOST_NODES][3];
+    double cost[MOST_CLASSES][MOST_NODES];
+} small;
+
+static small random_small(rng *r)
+{
+    small s = {.classes = 2 + (int)rng_below(r, MOST_CLASSES - 1)};
+    for (int c = 0; c < s.classes; c++) {
+        s.nodes[c] = 1 + (int)rng_below(r, MOST_NODES);
+        for (int n = 0; n < s.nodes[c]; n++) {
+            s.cost[c][n] = (double)rng_below(r, 6);
+            s.nkids[c][n] = (int)rng_below(r, 4);
+            for (int k = 0; k < s.nkids[c][n]; k++)
+                s.kids[c][n][k] = (int)rng_below(r, (u64)s.classes);
+        }
+    }
+    return s;
+}
+
+static char *small_json(const small *s)
+{
+    char *text = malloc(1 << 16), *p = text;
+    p += sprintf(p, "{\"nodes\": {");
+    bool first = true;
+    for (int c = 0; c < s->classes; c++) {
+        for (int n = 0; n < s->nodes[c]; n++) {
+            p += sprintf(p, "%s\"%d.%d\": {\"op\": \"o%d_%d\", \"eclass\": \"c%d\", \"cost\": %g, "
+                            "\"children\": [",
+                         first ? "" : ", ", c, n, c, n, c, s->cost[c][n]);
+            first = false;
+            for (int k = 0; k < s->nkids[c][n]; k++)
+                p += sprintf(p, "%s\"%d.0\"", k ? ", " : "", s->kids[c][n][k]);
+            p += sprintf(p, "]}");
+        }
+    }
+    sprintf(p, "}, \"root_eclasses\": [\"c0\", \"c1\"], \"comment\": [1, {\"x\": null}]}");
+    return text;
+}
+
+/* Visits what choice needs from class c; false on a cycle. state: 0 new, 1 open, 2 done. */
+static bool visit(const small *s, const int *choice, int c, int *seen)
+{
+    if (seen[c])
+        return seen[c] == 2;
+    seen[c] = 1;
+    for (int k = 0; k < s->nkids[c][choice[c]]; k++) {
+        if (!visit(s, choice, s->kids[c][choice[c]][k], seen))
+            return false;
+    }
+    seen[c] = 2;
+    return true;
+}
+
+static double brute_force(const small *s)
+{
+    int choice[MOST_CLASSES] = {0};
+    double best = (double)INFINITY;
+    for (;;) {
+        int seen[MOST_CLASSES] = {0};
+        if (visit(s, choice, 0, seen) && visit(s, choice, 1, seen)) {
+            double cost = 0;
+            for (int c = 0; c < s->classes; c++)
+                cost += seen[c] ? s->cost[c][choice[c]] : 0;
+            best = fmin(best, cost);
+        }
+        int c = 0;
+        while (c < s->classes && ++choice[c] == s->nodes[c])
+            choice[c++] = 0;
+        if (c == s->classes)
+            return best;
+    }
+}
+
+static double brute_tree(const small *s, double *cost)
+{
+    for (int c = 0; c < s->classes; c++)
+        cost[c] = (double)INFINITY;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int c = 0; c < s->classes; c++) {
+            for (int n = 0; n < s->nodes[c]; n++) {
+                double v = s->cost[c][n];
+                for (int k = 0; k < s->nkids[c][n]; k++)
+                    v += cost[s->kids[c][n][k]];
+                if (v < cost[c]) {
+                    cost[c] = v;
+                    changed = true;
+                }
+            }
+        }
+    }
+    return cost[0];
+}
+
+static void test_extraction(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    int solved = 0;
+    for (unsigned k = 0; k < 600; k++) {
+        rng r = rng_new(k);
+        small s = random_small(&r);
+        double want = brute_force(&s), tree[MOST_CLASSES];
+        brute_tree(&s, tree);
+        char *json = small_json(&s), *again;
+        eqf_gym *gym, *copy;
+        size_t n;
+        OK(eqf_read_json(ctx, "small", TEXT(json), &gym));
+        OK(eqf_check(eqf_gym_egraph(gym)));
+        const eqf_class *roots = eqf_gym_roots(gym, &n);
+        assert_int_equal(n, 2);
+        eqf_cost cost = eqf_gym_cost(gym);
+        double found[3] = {0};
+        for (int algo = 0; algo < 3; algo++) {
+            eqf_extraction *x;
+            eqf_status st =
+                eqf_extract(eqf_gym_egraph(gym), roots, n, &cost, (eqf_algo)algo, &x);
+            assert_int_equal(st, isinf(want) ? EQF_E_DATA : EQF_OK);
+            if (st)
+                continue;
+            found[algo] = eqf_dag_cost(x);
+            if (algo == EQF_TREE) {
+                assert_true(eqf_tree_cost(x, roots[0]) == tree[0]);
+                assert_true(eqf_tree_cost(x, roots[1]) == tree[1]);
+            } else if (algo == EQF_EXACT) {
+                assert_true(eqf_extraction_report(x).optimal);
+            }
+            eqf_extraction_free(x);
+        }
+        if (!isinf(want)) {
+            solved++;
+            if (found[EQF_EXACT] != want)
+                fail_msg("graph %u: exact %g, brute force %g\n%s", k, found[EQF_EXACT], want,
+                         json);
+            assert_true(found[EQF_DAG] >= want && found[EQF_TREE] >= want);
+            assert_true(found[EQF_DAG] <= found[EQF_TREE]);
+        }
+        char before[33], after[33];
+        OK(eqf_digest(eqf_gym_egraph(gym), before));
+        OK(eqf_write_json(eqf_gym_egraph(gym), roots, n, &cost, &again));
+        OK(eqf_read_json(ctx, "again", TEXT(again), &copy));
+        OK(eqf_digest(eqf_gym_egraph(copy), after));
+        assert_string_equal(before, after);
+        assert_int_equal(eqf_egraph_size(eqf_gym_egraph(copy)).nodes,
+                         eqf_egraph_size(eqf_gym_egraph(gym)).nodes);
+        eqf_gym_free(copy);
+        eqf_gym_free(gym);
+        eqf_text_free(ctx, again);
+        free(json);
+        eqf_ctx_clear(ctx);
+    }
+    assert_true(solved > 100);
+    eqf_ctx_free(ctx);
+}
+
+static void test_output(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    eqf_lang *lang;
+    eqf_egraph *g;
+    eqf_class root;
+    char *text;
+    OK(eqf_lang_new(ctx, &lang));
+    OK(eqf_egraph_new(lang, NULL, &g));
+    OK(eqf_add_text(g, TEXT("(f \"a b\" (f 1.5 1.5))"), &root));
+    OK(eqf_dump(g, &text));
+    assert_string_equal(text, "(egraph 1\n  (class c1 (\"a b\"))\n  (class c2 (1.5))\n"
+                              "  (class c3 (f c2 c2))\n  (class c4 (f c1 c3))\n)\n");
+    eqf_text_free(ctx, text);
+    OK(eqf_dot(g, &text));
+    assert_non_null(strstr(text, "subgraph cluster_4"));
+    eqf_text_free(ctx, text);
+    OK(eqf_write_json(g, &root, 1, NULL, &text));
+    assert_non_null(strstr(text, "\"op\": \"a b\""));
+    eqf_text_free(ctx, text);
+    eqf_extraction *x;
+    const char *term;
+    OK(eqf_extract(g, &root, 1, NULL, EQF_DAG, &x));
+    assert_true(eqf_dag_cost(x) == 4 && eqf_tree_cost(x, root) == 5);
+    OK(eqf_extraction_text(x, root, true, 0, &term));
+    assert_string_equal(term, "(f \"a b\" (f 1.5 1.5))");
+    assert_int_equal(eqf_extraction_text(x, root, false, 3, &term), EQF_E_LIMIT);
+    eqf_extraction_free(x);
+    eqf_egraph_free(g);
+    eqf_lang_free(lang);
+    eqf_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_example),   cmocka_unit_test(test_analysis),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_intact),
+        cmocka_unit_test(test_extraction), cmocka_unit_test(test_output),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

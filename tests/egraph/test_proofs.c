@@ -1,0 +1,181 @@
+/* The checker: derivations of a saturated e-graph are accepted, and each of 1,000 with one symbol
+ * changed is refused. Proofs and their printed forms are the same in every run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "egraph/rules.h"
+
+static const char rules_text[] =
+    "(rule comm-add (+ ?a ?b) => (+ ?b ?a))\n"
+    "(rule assoc-add (+ ?a (+ ?b ?c)) <=> (+ (+ ?a ?b) ?c))\n"
+    "(rule zero-mul (* ?a zero) => zero)\n"
+    "(rule distribute (* ?a (+ ?b ?c)) => (+ (* ?a ?b) (* ?a ?c)))\n"
+    "(rule square (* ?a ?a) => (sq ?a) :when (eq (even ?a) yes))\n"
+    "(multi twins (?p (twin ?a ?c)) (?q (twin ?b ?c)) => (?p ?q) :when (distinct ?a ?b))\n";
+static const char axioms_text[] = "(axiom given (even x) yes)\n(axiom renamed y w)\n";
+
+typedef struct fixture {
+    eqf_ctx *ctx;
+    eqf_lang *lang;
+    eqf_rules *rules;
+    eqf_egraph *g;
+} fixture;
+
+static const char *const pairs[][2] = {
+    {"(+ (+ x y) (+ z w))", "(+ w (+ z (+ y x)))"},
+    {"(* x (+ y zero))", "(+ (* x w) zero)"},
+    {"(f (* x x))", "(f (sq x))"},
+    {"(twin x z)", "(twin y z)"},
+    {"(g (+ x y) (* y (+ x z)))", "(g (+ w x) (+ (* y x) (* w z)))"},
+};
+enum { PAIRS = sizeof pairs / sizeof *pairs };
+
+static fixture make(void)
+{
+    fixture f = {.ctx = eqf_ctx_new(NULL)};
+    assert_int_equal(eqf_lang_new(f.ctx, &f.lang), EQF_OK);
+    assert_int_equal(eqf_rules_load(f.lang, "rules", eqf_text_of(rules_text), &f.rules), EQF_OK);
+    eqf_options o = {.limits = {8, 20000, -1, -1}, .explain = true};
+    assert_int_equal(eqf_egraph_new(f.lang, &o, &f.g), EQF_OK);
+    for (int i = 0; i < PAIRS; i++) {
+        for (int k = 0; k < 2; k++) {
+            eqf_class c;
+            assert_int_equal(eqf_add_text(f.g, eqf_text_of(pairs[i][k]), &c), EQF_OK);
+        }
+    }
+    eqf_text given = eqf_text_of("given"), renamed = eqf_text_of("renamed");
+    assert_int_equal(
+        eqf_union_text(f.g, eqf_text_of("(even x)"), eqf_text_of("yes"), given, NULL), EQF_OK);
+    assert_int_equal(eqf_union_text(f.g, eqf_text_of("y"), eqf_text_of("w"), renamed, NULL),
+                     EQF_OK);
+    eqf_run_report r;
+    eqf_schedule s = {.scheduler = EQF_SIMPLE};
+    assert_int_equal(eqf_run(f.g, f.rules, &s, &r), EQF_OK);
+    return f;
+}
+
+static void drop(fixture *f)
+{
+    eqf_egraph_free(f->g);
+    eqf_rules_free(f->rules);
+    eqf_lang_free(f->lang);
+    eqf_ctx_free(f->ctx);
+}
+
+static char *proof_text(fixture *f, int pair, eqf_form form)
+{
+    eqf_proof *p;
+    char *text;
+    assert_int_equal(
+        eqf_explain(f->g, eqf_text_of(pairs[pair][0]), eqf_text_of(pairs[pair][1]), &p), EQF_OK);
+    assert_int_equal(eqf_proof_text(p, form, &text), EQF_OK);
+    eqf_proof_free(p);
+    return text;
+}
+
+static eqf_status check(fixture *f, int pair, const char *text)
+{
+    eqf_checking given = {.rules = eqf_text_of(rules_text), .axioms = eqf_text_of(axioms_text)};
+    eqf_check_report report;
+    return eqf_proof_check(f->ctx, eqf_text_of(text), eqf_text_of(pairs[pair][0]),
+                           eqf_text_of(pairs[pair][1]), &given, &report);
+}
+
+static void test_accepts(void **state)
+{
+    (void)state;
+    fixture f = make();
+    for (int i = 0; i < PAIRS; i++) {
+        for (int form = EQF_SHARED; form <= EQF_FLAT; form++) {
+            char *text = proof_text(&f, i, (eqf_form)form);
+            if (check(&f, i, text))
+                fail_msg("%s\n%s", eqf_diag_get(f.ctx, 0).message, text);
+            /* the same text proves no other pair */
+            assert_int_equal(check(&f, (i + 1) % PAIRS, text), EQF_E_MISMATCH);
+            eqf_text_free(f.ctx, text);
+        }
+    }
+    drop(&f);
+}
+
+/* One atom of a flat proof becomes another; the header, positions' brackets and spaces stay. */
+static void test_tampered(void **state)
+{
+    (void)state;
+    fixture f = make();
+    rng r = rng_new(7);
+    static const char *const others[] = {"x", "q", "+", "zero", "0", "3", "comm-add", "square"};
+    char *texts[PAIRS];
+    for (int i = 0; i < PAIRS; i++)
+        texts[i] = proof_text(&f, i, EQF_FLAT);
+    for (int k = 0; k < 1000; k++) {
+        int pair = (int)rng_below(&r, PAIRS);
+        const char *text = texts[pair];
+        size_t n = strlen(text), start, end;
+        const char *other;
+        for (;;) {
+            start = (size_t)rng_below(&r, n);
+            while (start > 0 && !strchr(" ()\n\"", text[start - 1]))
+                start--;
+            end = start;
+            while (end < n && !strchr(" ()\n\"", text[end]))
+                end++;
+            other = others[rng_below(&r, 8)];
+            if (end > start && (strlen(other) != end - start ||
+                                strncmp(text + start, other, end - start) != 0))
+                break;
+        }
+        char *bad = malloc(n + 32);
+        sprintf(bad, "%.*s%s%s", (int)start, text, other, text + end);
+        eqf_ctx_clear(f.ctx);
+        if (check(&f, pair, bad) == EQF_OK)
+            fail_msg("accepted with %.*s changed to %s at %zu:\n%s", (int)(end - start),
+                     text + start, other, start, text);
+        free(bad);
+    }
+    for (int i = 0; i < PAIRS; i++)
+        eqf_text_free(f.ctx, texts[i]);
+    drop(&f);
+}
+
+/* Twenty e-graphs, with other memory in use each time: one dump, one digest, one proof. */
+static void test_same(void **state)
+{
+    (void)state;
+    char *dump = NULL, *proof = NULL, digest[33] = "";
+    for (int k = 0; k < 20; k++) {
+        void *noise = malloc((size_t)k * 4099 + 1);
+        fixture f = make();
+        char *d, *p = proof_text(&f, 0, EQF_SHARED), now[33];
+        assert_int_equal(eqf_dump(f.g, &d), EQF_OK);
+        assert_int_equal(eqf_digest(f.g, now), EQF_OK);
+        if (k == 0) {
+            dump = strdup(d);
+            proof = strdup(p);
+            strcpy(digest, now);
+        }
+        assert_string_equal(d, dump);
+        assert_string_equal(p, proof);
+        assert_string_equal(now, digest);
+        eqf_text_free(f.ctx, d);
+        eqf_text_free(f.ctx, p);
+        drop(&f);
+        free(noise);
+    }
+    free(dump);
+    free(proof);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_accepts),
+                                       cmocka_unit_test(test_tampered),
+                                       cmocka_unit_test(test_same)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
