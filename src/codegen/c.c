@@ -152,8 +152,8 @@ static void print_sort(c_printer *p, const kn_ins *x)
     dtype t = p->k->buffers.at[key->buffer].dtype;
     long long n = key->shape[0];
     c_line(p, "{");
-    c_line(p, "const %s *key = b%d + (%s);", c_type(t), key->buffer, c_affine(p, key->at));
-    c_line(p, "i64 *from = b%d + (%s);", work->buffer, c_affine(p, work->at));
+    c_line(p, "const %s *key = %s;", c_type(t), c_address(p, key->buffer, key->at));
+    c_line(p, "i64 *from = %s;", c_address(p, work->buffer, work->at));
     c_line(p, "i64 *to = from + %lld;", n);
     c_line(p, "for (i64 l = 0; l < %lld; l++)", n);
     c_line(p, "    from[l] = l;");
@@ -184,7 +184,7 @@ static void print_sort(c_printer *p, const kn_ins *x)
     c_line(p, "from = to;");
     c_line(p, "to = swap;");
     c_line(p, "}");
-    c_line(p, "i64 *out = b%d + (%s);", to->buffer, c_affine(p, to->at));
+    c_line(p, "i64 *out = %s;", c_address(p, to->buffer, to->at));
     c_line(p, "for (i64 l = 0; l < %lld; l++)", (long long)to->shape[0]);
     c_line(p, "    out[l * %lld] = from[l];", (long long)to->stride[0]);
     c_line(p, "}");

@@ -25,7 +25,7 @@ static operand find_operand(c_printer *p, kn_value v)
     const c_value *c = &p->values[v.i];
     operand o = {.dtype = d->dtype};
     if (c->home == C_PLACE) {
-        o.base = arena_printf(p->a, "b%d + (%s)", d->buffer, c_affine(p, d->at));
+        o.base = c_address(p, d->buffer, d->at);
         o.stride[0] = d->stride[0];
         o.stride[1] = d->stride[1];
     } else {
@@ -106,7 +106,7 @@ static void print_fma(c_printer *p, const kn_ins *x, rows acc, rows out)
     c_line(p, "for (i64 k = 0; k < %lld; k++) {", (long long)k);
     if (x->axis > 0) {
         i64 line = 64 / dtype_bytes(b.dtype);
-        char *base = arena_printf(p->a, "b%d + (%s)", x->buffer, c_affine(p, x->at));
+        char *base = c_address(p, x->buffer, x->at);
         for (i64 j = 0; j < x->axis; j += line)
             c_line(p, "__builtin_prefetch(%s + k * %lld + %lld);", base, (long long)x->axis,
                    (long long)j);
@@ -235,11 +235,11 @@ void c_dot(c_printer *p, const kn_ins *x)
     if (c->home == C_ARRAY) {
         acc.base = arena_printf(p->a, "t%u", c->storage);
     } else if (c->home == C_PLACE) {
-        acc.base = arena_printf(p->a, "b%d + (%s)", def->buffer, c_affine(p, def->at));
+        acc.base = c_address(p, def->buffer, def->at);
         acc.stride = def->stride[0];
     }
     if (r->stored) {
-        out.base = arena_printf(p->a, "b%d + (%s)", r->stored->buffer, c_affine(p, r->stored->at));
+        out.base = c_address(p, r->stored->buffer, r->stored->at);
         out.stride = r->stored->stride[0];
     } else {
         out.base = arena_printf(p->a, "t%u", r->storage);

@@ -147,7 +147,7 @@ const char *c_local_type(dtype t)
 /* Casts to the storage type where C's arithmetic is wider. */
 char *c_narrow(c_printer *p, dtype t, const char *text)
 {
-    if (t == DT_bool || t == DT_i8 || t == DT_f16 || t == DT_bf16)
+    if (t == DT_bool || t == DT_i8)
         return arena_printf(p->a, "(%s)(%s)", c_type(t), text);
     return arena_strdup(p->a, text);
 }
@@ -252,13 +252,8 @@ static void print_put(c_printer *p, const nest *g, const kn_ins *x)
     c_line(p, "%s *q = b%d + (%s + %s%s);", c_type(x->dtype), x->buffer, c_affine(p, x->at), lanes,
            index);
     char *value = c_operand(p, x->args[0], NULL);
-    bool half = x->dtype == DT_f16 || x->dtype == DT_bf16;
-    if (x->sub != IR_NO_REDUCER && half) {
-        char *l = c_cast(p, x->dtype, DT_f32, "*q"), *r = c_cast(p, x->dtype, DT_f32, value);
-        value = c_cast(p, DT_f32, x->dtype, c_combine(p, x->sub, DT_f32, l, r));
-    } else if (x->sub != IR_NO_REDUCER) {
+    if (x->sub != IR_NO_REDUCER)
         value = c_combine(p, x->sub, x->dtype, "*q", value);
-    }
     c_line(p, "*q = %s;", c_narrow(p, x->dtype, value));
     c_line(p, "}");
     c_line(p, "}");
@@ -332,11 +327,11 @@ void c_group(c_printer *p, const kn_ins *const *at, i64 n)
     for (i64 i = 0; i < n; i++) {
         const kn_ins *x = at[i];
         if (x->op == KN_load && p->values[x->out.i].home != C_NOWHERE)
-            c_line(p, "const %s *a%lld = b%d + (%s);", c_type(x->dtype), (long long)i, x->buffer,
-                   c_affine(p, x->at));
+            c_line(p, "const %s *a%lld = %s;", c_type(x->dtype), (long long)i,
+                   c_address(p, x->buffer, x->at));
         else if (x->op == KN_store)
-            c_line(p, "%s *a%lld = b%d + (%s);", c_type(x->dtype), (long long)i, x->buffer,
-                   c_affine(p, x->at));
+            c_line(p, "%s *a%lld = %s;", c_type(x->dtype), (long long)i,
+                   c_address(p, x->buffer, x->at));
     }
     for (i64 d = 0; d < g.rank; d++) {
         const kn_live *live = common_live(p, &g, d);

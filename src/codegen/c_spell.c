@@ -125,6 +125,13 @@ char *c_affine(c_printer *p, kn_affine x)
     return s.at;
 }
 
+char *c_address(c_printer *p, i32 buffer, kn_affine at)
+{
+    if (at.n == 0 && at.base == 0)
+        return arena_printf(p->a, "b%d", buffer);
+    return arena_printf(p->a, at.n > 0 ? "b%d + (%s)" : "b%d + %s", buffer, c_affine(p, at));
+}
+
 char *c_number(c_printer *p, dtype t, f64 f, i64 i)
 {
     if (t == DT_f16)
@@ -158,7 +165,8 @@ char *c_cast(c_printer *p, dtype from, dtype to, const char *text)
         return c_cast(p, DT_f32, to, wide);
     }
     if (to_half)
-        return arena_printf(p->a, "%s_f32((f32)(%s))", dtype_name(to), text);
+        return arena_printf(p->a, from == DT_f32 ? "%s_f32(%s)" : "%s_f32((f32)(%s))",
+                            dtype_name(to), text);
     if (to == DT_bool)
         return arena_printf(p->a, "(%s) != 0", text);
     if (dtype_is_float(from) && !dtype_is_float(to)) {

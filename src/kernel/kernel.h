@@ -139,7 +139,7 @@ typedef VEC(kn_kernel *) kn_kernels;
 typedef struct kn_maker {
     arena *a;
     kn_kernel *k;
-    kn_ins *open[16]; /* loops around the place of insertion */
+    kn_ins *open[32]; /* loops around the place of insertion */
     i64 depth;
 } kn_maker;
 

@@ -113,7 +113,7 @@ typedef kn_value kn_compute(kn_job *j, void *user, const kn_value *args);
 /* out = compute(operands), element by element over out's dims. */
 void kn_pointwise(kn_lower *l, u32 term, const kn_loc *out, kn_access access,
                   const kn_loc *const *operands, i64 n, kn_compute *compute, void *user);
-/* A copy, converting nothing. */
+/* A copy, converted where the dtypes differ. */
 void kn_copy(kn_lower *l, u32 term, const kn_loc *out, kn_access access, const kn_loc *in);
 /* x if it is memory, else a copy of it that is. */
 kn_loc kn_in_memory(kn_lower *l, u32 term, const kn_loc *x);

@@ -63,7 +63,10 @@ void kn_lower_scatter(kn_lower *l, u32 term)
     const kn_loc *base = &l->at[node->args[0].i];
     ir_atom *order = NEW_N(l->a, ir_atom, node->dims.n + 1);
     kn_order_like(l, node->dims, base, order);
-    kn_loc out = kn_result(l, term, order, node->dims.n);
+    kn_loc result = kn_result(l, term, order, node->dims.n), out = result;
+    bool half = out.dtype == DT_f16 || out.dtype == DT_bf16;
+    if (half && node->attr.reducer != IR_NO_REDUCER) /* accumulated in f32, rounded once */
+        out = kn_loc_new(l, DT_f32, order, node->dims.n);
     kn_copy(l, term, &out, KN_OUT, base);
 
     ir_atoms *sets = NEW_N(l->a, ir_atoms, node->arg_count);
@@ -104,7 +107,7 @@ void kn_lower_scatter(kn_lower *l, u32 term)
         stride[i] = kn_stride(&out, axis.at[i]);
         extent[i] = kn_extent(l, axis.at[i]);
     }
-    kn_value v = fetch(&j, &bound[1 + n], all, w);
+    kn_value v = kn_cast(&j.m, out.dtype, fetch(&j, &bound[1 + n], all, w));
     kn_affine at = kn_const_affine(bound[0].base);
     for (i64 d = 0; d < free.n; d++)
         at = kn_affine_sum(l->a, at, w[d].index, kn_stride(&out, free.at[d]));
@@ -114,7 +117,9 @@ void kn_lower_scatter(kn_lower *l, u32 term)
         kn_walk_close(&j.m, &w[d]);
     j.flops = size;
     kn_job_launch(&j);
-    l->at[term] = out;
+    if (out.dtype != result.dtype)
+        kn_copy(l, term, &result, KN_OUT, &out);
+    l->at[term] = result;
 }
 
 static void lower_argsort(kn_lower *l, u32 term)

@@ -123,16 +123,29 @@ void kn_pointwise(kn_lower *l, u32 term, const kn_loc *out, kn_access access,
     pointwise(l, term, out, access, operands, n, compute, user, NULL);
 }
 
+static bool is_half(dtype t)
+{
+    return t == DT_f16 || t == DT_bf16;
+}
+
+static kn_value widen(kn_job *j, kn_value x)
+{
+    return is_half(kn_def(j->m.k, x)->dtype) ? kn_cast(&j->m, DT_f32, x) : x;
+}
+
+/* user: the location copied to, whose dtype it gets */
 static kn_value compute_copy(kn_job *j, void *user, const kn_value *args)
 {
-    (void)j;
-    (void)user;
-    return args[0];
+    const kn_loc *out = user;
+    if (kn_def(j->m.k, args[0])->dtype == out->dtype)
+        return args[0];
+    return kn_cast(&j->m, out->dtype, widen(j, args[0]));
 }
 
 void kn_copy(kn_lower *l, u32 term, const kn_loc *out, kn_access access, const kn_loc *in)
 {
-    kn_pointwise(l, term, out, access, &in, 1, compute_copy, NULL);
+    kn_loc to = *out;
+    kn_pointwise(l, term, out, access, &in, 1, compute_copy, &to);
 }
 
 kn_loc kn_in_memory(kn_lower *l, u32 term, const kn_loc *x)
@@ -178,18 +191,8 @@ void kn_lower_gather(kn_lower *l, u32 term)
     ir_atom *order = NEW_N(l->a, ir_atom, node->dims.n + 1);
     kn_order_like(l, node->dims, &outside, order);
     kn_loc out = kn_result(l, term, order, node->dims.n);
-    pointwise(l, term, &out, KN_OUT, operands, axis.n + 1, compute_copy, NULL, &s);
+    pointwise(l, term, &out, KN_OUT, operands, axis.n + 1, compute_copy, &out, &s);
     l->at[term] = out;
-}
-
-static bool is_half(dtype t)
-{
-    return t == DT_f16 || t == DT_bf16;
-}
-
-static kn_value widen(kn_job *j, kn_value x)
-{
-    return is_half(kn_def(j->m.k, x)->dtype) ? kn_cast(&j->m, DT_f32, x) : x;
 }
 
 static kn_value compute_operator(kn_job *j, void *user, const kn_value *args)

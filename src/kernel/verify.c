@@ -315,6 +315,8 @@ static void check_memory(const checker *c)
             low += MIN(reach, 0);
             high += MAX(reach, 0);
         }
+        require(c, x->op != KN_put || x->sub == IR_NO_REDUCER || !is_half(x->dtype),
+                "accumulates in a half type");
         if (x->op == KN_put)
             require(c, b->access == KN_UPDATE, "put needs a buffer that may be updated");
     }

@@ -1,0 +1,108 @@
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef int i32;
+typedef long long i64;
+typedef float f32;
+typedef double f64;
+#if defined(__AVX512F__)
+#define PIN(x) __asm__("" : "+v"(x))
+#elif defined(__SSE2__)
+#define PIN(x) __asm__("" : "+x"(x))
+#elif defined(__aarch64__)
+#define PIN(x) __asm__("" : "+w"(x))
+#else
+#define PIN(x) (void)0
+#endif
+typedef f32 f32x4 __attribute__((vector_size(16)));
+typedef f32 f32x4_at __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* 2:12 */
+int kc0be7af2fcd4d967(void *const *buf, i64 p0, i64 p1)
+{
+    const f32 *restrict b0 = buf[0];
+    f32 *restrict b1 = buf[1];
+    for (i64 p = p0; p < p1; p++) {
+        for (i64 i1 = 0; i1 < 5; i1++) {
+            {
+                const f32 *a0 = b0 + (480 * i1);
+                f32 *a1 = b1 + (480 * i1);
+                for (i64 l0 = 0; l0 < 12; l0++) {
+                    for (i64 l1 = 0; l1 < 40; l1++) {
+                        f32 v1 = l0 < 50 - (12 * i1) ? a0[l0 * 40 + l1] : 0.0f;
+                        a1[l0 + l1 * 12] = v1;
+                    }
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* 2:12 */
+int kf69bf067abf303b2(void *const *buf, i64 p0, i64 p1)
+{
+    f32 *restrict b0 = buf[0];
+    const f32 *restrict b1 = buf[1];
+    const f32 *restrict b2 = buf[2];
+    for (i64 p = p0; p < p1; p++) {
+        f32 t4[36] __attribute__((aligned(64)));
+        for (i64 i1 = 0; i1 < 60; i1 += 12) {
+            {
+                const f32 *pa = b1;
+                const f32 *pb = b2 + (40 * i1);
+                f32x4 c0_0 = {0};
+                f32x4 c0_1 = {0};
+                f32x4 c0_2 = {0};
+                f32x4 c1_0 = {0};
+                f32x4 c1_1 = {0};
+                f32x4 c1_2 = {0};
+                f32x4 c2_0 = {0};
+                f32x4 c2_1 = {0};
+                f32x4 c2_2 = {0};
+                for (i64 k = 0; k < 40; k++) {
+                    f32x4 y0 = *(const f32x4_at *)(pb + k * 12 + 0);
+                    PIN(y0);
+                    f32x4 y1 = *(const f32x4_at *)(pb + k * 12 + 4);
+                    PIN(y1);
+                    f32x4 y2 = *(const f32x4_at *)(pb + k * 12 + 8);
+                    PIN(y2);
+                    f32 x0 = pa[k + 0];
+                    c0_0 += x0 * y0;
+                    c0_1 += x0 * y1;
+                    c0_2 += x0 * y2;
+                    f32 x1 = pa[k + 40];
+                    c1_0 += x1 * y0;
+                    c1_1 += x1 * y1;
+                    c1_2 += x1 * y2;
+                    f32 x2 = pa[k + 80];
+                    c2_0 += x2 * y0;
+                    c2_1 += x2 * y1;
+                    c2_2 += x2 * y2;
+                }
+                *(f32x4_at *)(t4 + 0) = c0_0;
+                *(f32x4_at *)(t4 + 4) = c0_1;
+                *(f32x4_at *)(t4 + 8) = c0_2;
+                *(f32x4_at *)(t4 + 12) = c1_0;
+                *(f32x4_at *)(t4 + 16) = c1_1;
+                *(f32x4_at *)(t4 + 20) = c1_2;
+                *(f32x4_at *)(t4 + 24) = c2_0;
+                *(f32x4_at *)(t4 + 28) = c2_1;
+                *(f32x4_at *)(t4 + 32) = c2_2;
+            }
+            {
+                f32 *a0 = b0 + (i1);
+                i64 n1 = 50 - (i1);
+                n1 = n1 < 12 ? n1 : 12;
+                for (i64 l0 = 0; l0 < 3; l0++) {
+                    for (i64 l1 = 0; l1 < n1; l1++) {
+                        a0[l0 * 50 + l1] = t4[l0 * 12 + l1];
+                    }
+                }
+            }
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,121 @@
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef int i32;
+typedef long long i64;
+typedef float f32;
+typedef double f64;
+static inline u32 bits_f32(f32 x) {
+    union { f32 f; u32 u; } c = {.f = x};
+    return c.u;
+}
+static inline f32 f32_bits(u32 x) {
+    union { u32 u; f32 f; } c = {.u = x};
+    return c.f;
+}
+static inline f32 f32_bf16(u16 h) {
+    return f32_bits((u32)h << 16);
+}
+static inline f32 pow2_f32(i32 n) {
+    return f32_bits((u32)(n + 127) << 23);
+}
+static inline f32 scale_f32(f32 x, i32 n) {
+    return x * pow2_f32(n >> 1) * pow2_f32(n - (n >> 1));
+}
+static inline f32 clamp_f32(f32 x, f32 lo, f32 hi) {
+    x = x < lo ? lo : x;
+    return x > hi ? hi : x;
+}
+static inline i32 nearest_f32(f32 x) {
+    return (i32)bits_f32(x + 0x1.8p23f) - 0x4b400000;
+}
+static inline f32 exp_poly_f32(f32 r) {
+    f32 p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return p * (r * r) + r;
+}
+static inline f32 exp_f32(f32 x) {
+    f32 y = clamp_f32(x, -104.0f, 89.0f);
+    i32 n = nearest_f32(y == y ? y * 1.44269504f : 0.0f);
+    f32 k = (f32)n;
+    f32 r = (y - k * 0.693359375f) - k * -2.12194440e-4f;
+    return scale_f32(exp_poly_f32(r) + 1, n);
+}
+
+/* 2:19 */
+int k526355799599c0dd(void *const *buf, i64 p0, i64 p1)
+{
+    const u16 *restrict b0 = buf[0];
+    f32 *restrict b1 = buf[1];
+    for (i64 p = p0; p < p1; p++) {
+        {
+            const u16 *a0 = b0;
+            f32 *a2 = b1;
+            for (i64 l0 = 0; l0 < 50; l0++) {
+                u16 v1 = a0[l0];
+                f32 v2 = f32_bf16(v1);
+                a2[l0] = v2;
+            }
+        }
+    }
+    return 0;
+}
+
+/* 2:12 */
+int k3f6e0781b3cc23c5(void *const *buf, i64 p0, i64 p1)
+{
+    const f32 *restrict b0 = buf[0];
+    const f32 *restrict b1 = buf[1];
+    f32 *restrict b2 = buf[2];
+    for (i64 p = p0; p < p1; p++) {
+        for (i64 i1 = 0; i1 < 40; i1++) {
+            {
+                const f32 *a0 = b0 + (50 * i1);
+                const f32 *a1 = b1;
+                f32 *a3 = b2 + (50 * i1);
+                for (i64 l0 = 0; l0 < 50; l0++) {
+                    f32 v1 = a0[l0];
+                    f32 v2 = a1[l0];
+                    f32 v3 = v1 + v2;
+                    a3[l0] = v3;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* 2:50 */
+int k4cf8e2004b1b019f(void *const *buf, i64 p0, i64 p1)
+{
+    const f32 *restrict b0 = buf[0];
+    f32 *restrict b1 = buf[1];
+    for (i64 p = p0; p < p1; p++) {
+        for (i64 i1 = 0; i1 < 64; i1 += 16) {
+            for (i64 i2 = 0; i2 < 48; i2 += 16) {
+                {
+                    const f32 *a0 = b0 + (i1 + 50 * i2);
+                    f32 *a2 = b1 + (40 * i1 + i2);
+                    i64 n0 = 50 - (i1);
+                    n0 = n0 < 16 ? n0 : 16;
+                    i64 n1 = 40 - (i2);
+                    n1 = n1 < 16 ? n1 : 16;
+                    for (i64 l0 = 0; l0 < n0; l0++) {
+                        for (i64 l1 = 0; l1 < n1; l1++) {
+                            f32 v1 = a0[l0 + l1 * 50];
+                            f32 v2 = exp_f32(v1);
+                            a2[l0 * 40 + l1] = v2;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return 0;
+}
