@@ -1,24 +1,66 @@
 /* autocast: regions that the training form leaves to the dispatcher.
  *
  * Inside an enabled region operands are declared f32 and results half, and no node says where the
- * casts are. The dispatcher's policy does: some operators cast their operands to the region's dtype,
- * some to f32, the others run on what comes. The casts are inserted here; the dtype that the file
- * declares for each result then tells whether the policy was the right one (a mismatch makes the call
- * a boundary, never a relabelled f32 result). The lists are interface facts of PyTorch. */
+ * casts are. The dispatcher's policy does: some operators cast their operands to the region's
+ * dtype, some to f32, the others run on what comes. The casts are inserted here; the dtype that the
+ * file declares for each result then tells whether the policy was the right one (a mismatch makes
+ * the call a boundary, never a relabelled f32 result). The lists are interface facts of PyTorch. */
 #include "frontend/lower.h"
 
 static const char *const narrow[] = {
-    "linear", "matmul", "mm", "bmm", "mv", "addmm", "addbmm", "baddbmm", "addmv", "addr", "einsum",
-    "linalg_multi_dot", "linalg_vecdot", "scaled_dot_product_attention", "bilinear",
+    "linear",
+    "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "addmm",
+    "addbmm",
+    "baddbmm",
+    "addmv",
+    "addr",
+    "einsum",
+    "linalg_multi_dot",
+    "linalg_vecdot",
+    "scaled_dot_product_attention",
+    "bilinear",
 };
 
 static const char *const wide[] = {
-    "prod", "cdist", "mse_loss", "nll_loss", "hinge_embedding_loss", "smooth_l1_loss",
-    "cross_entropy_loss", "l1_loss", "huber_loss", "triplet_margin_loss", "kl_div",
+    "prod",
+    "cdist",
+    "mse_loss",
+    "nll_loss",
+    "hinge_embedding_loss",
+    "smooth_l1_loss",
+    "cross_entropy_loss",
+    "l1_loss",
+    "huber_loss",
+    "triplet_margin_loss",
+    "kl_div",
     /* with CUDA only: */
-    "exp", "expm1", "log", "log2", "log1p", "pow", "rsqrt", "reciprocal", "softplus", "layer_norm",
-    "group_norm", "linalg_vector_norm", "linalg_norm", "norm", "cosine_similarity", "cumprod", "cumsum",
-    "dist", "logsumexp", "softmax", "log_softmax", "sum", "rms_norm",
+    "exp",
+    "expm1",
+    "log",
+    "log2",
+    "log1p",
+    "pow",
+    "rsqrt",
+    "reciprocal",
+    "softplus",
+    "layer_norm",
+    "group_norm",
+    "linalg_vector_norm",
+    "linalg_norm",
+    "norm",
+    "cosine_similarity",
+    "cumprod",
+    "cumsum",
+    "dist",
+    "logsumexp",
+    "softmax",
+    "log_softmax",
+    "sum",
+    "rms_norm",
 };
 enum { WIDE_ON_CPU = 11 };
 

@@ -19,7 +19,7 @@ typedef struct var {
     id_list parts;      /* of a root that was split */
     id_list members;    /* of a shape root: the roots to split (may hold stale ids) */
     id_list neighbours; /* of a root: what it is apart from (may hold stale ids) */
-    bool is_pinned;     /* of a shape root */
+    i64 pins;           /* of a shape root: the terms that need it whole */
 } var;
 
 struct fe_space {
@@ -157,7 +157,7 @@ static void join_shapes(fe_space *s, u32 a, u32 b)
         a = b, b = t;
     }
     s->vars.at[b].shape = a;
-    s->vars.at[a].is_pinned |= s->vars.at[b].is_pinned;
+    s->vars.at[a].pins += s->vars.at[b].pins;
     for (i64 i = 0; i < s->vars.at[b].members.n; i++)
         vec_push(s->a, &s->vars.at[a].members, s->vars.at[b].members.at[i]);
 }
@@ -180,7 +180,7 @@ bool fe_unify(fe_space *s, u32 a, u32 b)
     if (shape == b) {
         s->vars.at[a].shape = a;
         s->vars.at[a].members = s->vars.at[b].members;
-        s->vars.at[a].is_pinned = s->vars.at[b].is_pinned;
+        s->vars.at[a].pins = s->vars.at[b].pins;
     }
     for (i64 i = 0; i < s->vars.at[b].neighbours.n; i++)
         edge_add(s, a, find(s, s->vars.at[b].neighbours.at[i]));
@@ -194,18 +194,23 @@ void fe_link(fe_space *s, u32 a, u32 b)
 
 bool fe_is_pinned(fe_space *s, u32 v)
 {
-    return s->vars.at[find_shape(s, v)].is_pinned;
+    return s->vars.at[find_shape(s, v)].pins > 0;
 }
 
 void fe_pin(fe_space *s, u32 v)
 {
-    s->vars.at[find_shape(s, v)].is_pinned = true;
+    s->vars.at[find_shape(s, v)].pins++;
+}
+
+void fe_unpin(fe_space *s, u32 v)
+{
+    s->vars.at[find_shape(s, v)].pins--;
 }
 
 bool fe_split(fe_space *s, u32 v, const i64 *extents, i64 n)
 {
     u32 shape = find_shape(s, v);
-    if (s->vars.at[shape].is_pinned)
+    if (s->vars.at[shape].pins > 0)
         return false;
     id_list members = s->vars.at[shape].members;
     u32 *first = NEW_N(s->a, u32, n); /* part i of the first member split: its siblings' shape */

@@ -31,19 +31,41 @@ fe_tensor *fe_slot_read(fe_lower *l, fe_slot *s)
 }
 
 static const char *const views[] = {
-    "aten.view.default",       "aten.view_as.default",   "aten._unsafe_view.default",
-    "aten.permute.default",    "aten.transpose.int",     "aten.t.default",
-    "aten.mT.default",         "aten.numpy_T.default",   "aten.swapaxes.default",
-    "aten.movedim.int",        "aten.expand.default",    "aten.expand_as.default",
-    "aten.broadcast_to.default", "aten.unsqueeze.default", "aten.squeeze.default",
-    "aten.squeeze.dim",        "aten.squeeze.dims",      "aten.slice.Tensor",
-    "aten.select.int",         "aten.narrow.default",    "aten.split.Tensor",
-    "aten.split_with_sizes.default", "aten.chunk.default", "aten.unbind.int",
-    "aten.diagonal.default",   "aten.alias.default",     "aten.detach.default",
-    "aten.unflatten.int",      "aten.detach_.default",
+    "aten.view.default",
+    "aten.view_as.default",
+    "aten._unsafe_view.default",
+    "aten.permute.default",
+    "aten.transpose.int",
+    "aten.t.default",
+    "aten.mT.default",
+    "aten.numpy_T.default",
+    "aten.swapaxes.default",
+    "aten.movedim.int",
+    "aten.expand.default",
+    "aten.expand_as.default",
+    "aten.broadcast_to.default",
+    "aten.unsqueeze.default",
+    "aten.squeeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.slice.Tensor",
+    "aten.select.int",
+    "aten.narrow.default",
+    "aten.split.Tensor",
+    "aten.split_with_sizes.default",
+    "aten.chunk.default",
+    "aten.unbind.int",
+    "aten.diagonal.default",
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.unflatten.int",
+    "aten.detach_.default",
     /* views or copies, as strides have it: */
-    "aten.reshape.default",    "aten.flatten.using_ints", "aten.contiguous.default",
-    "aten.to.dtype",           "aten.to.dtype_layout",
+    "aten.reshape.default",
+    "aten.flatten.using_ints",
+    "aten.contiguous.default",
+    "aten.to.dtype",
+    "aten.to.dtype_layout",
 };
 
 bool fe_is_view(const char *target)
@@ -131,7 +153,8 @@ static fe_tensor *put(fe_lower *l, const fe_slot *s, fe_tensor *parent, fe_tenso
                 order[d] = rank - 1 - d;
             return fe_permute(l, part, order);
         }
-        const char *a = is(n, "swapaxes") ? "axis0" : "dim0", *b = is(n, "swapaxes") ? "axis1" : "dim1";
+        const char *a = is(n, "swapaxes") ? "axis0" : "dim0",
+                   *b = is(n, "swapaxes") ? "axis1" : "dim1";
         i64 d0 = has_dims ? dim_arg(l, scope, n, a, rank, 0) : rank - 2;
         i64 d1 = has_dims ? dim_arg(l, scope, n, b, rank, 0) : rank - 1;
         return fe_transpose(l, part, d0, d1);
@@ -200,6 +223,7 @@ void fe_lower_in_place(fe_lower *l, fe_scope *s, const fe_node *n, const char *t
     fe_slot_write(l, self, r[0]);
     if (n->n_outputs && n->outputs[0].kind == FE_ARG_TENSOR) {
         fe_slot *out = fe_slot_of(s, n->outputs[0].value);
-        *out = (fe_slot){.t = r[0], .is_set = true, .parent = self, .version = root_of(self)->writes};
+        *out =
+            (fe_slot){.t = r[0], .is_set = true, .parent = self, .version = root_of(self)->writes};
     }
 }

@@ -1,9 +1,9 @@
 /* lower: from nodes to calls.
  *
  * A node whose target has a row in aten.def becomes a call: arguments are matched to the row's
- * schema by name, absent ones take the schema's default, unknown ones are errors. The row's function
- * returns tensors; their shapes and dtypes must be those that the file declares. A call that its
- * function declines, and a target without a row, becomes `opaque` terms and a boundary. */
+ * schema by name, absent ones take the schema's default, unknown ones are errors. The row's
+ * function returns tensors; their shapes and dtypes must be those that the file declares. A call
+ * that its function declines, and a target without a row, becomes `opaque` terms and a boundary. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,7 +27,8 @@ static const fe_row *find_row(const char *target)
     return NULL;
 }
 
-/* ---- failing ---------------------------------------------------------------------------------- */
+/* ---- failing ----------------------------------------------------------------------------------
+ */
 
 void fe_decline(fe_lower *l, const char *format, ...)
 {
@@ -59,8 +60,7 @@ static void note(fe_lower *l, const fe_node *n, const char *reason, bool runs)
     for (i64 i = 0; i < l->boundaries.n; i++)
         if (l->boundaries.at[i].node == n->name)
             return;
-    vec_push(l->a, &l->boundaries,
-             (fe_boundary){n->name, n->target, reason, n->source, runs});
+    vec_push(l->a, &l->boundaries, (fe_boundary){n->name, n->target, reason, n->source, runs});
 }
 
 void fe_note_plain(fe_lower *l, const char *what)
@@ -69,7 +69,8 @@ void fe_note_plain(fe_lower *l, const char *what)
         note(l, l->call->node, what, true);
 }
 
-/* ---- numbers and types ------------------------------------------------------------------------ */
+/* ---- numbers and types ------------------------------------------------------------------------
+ */
 
 static const fe_symbol *open_symbol(fe_lower *l, const fe_expr *e)
 {
@@ -159,9 +160,15 @@ u8 fe_stand_in(u32 code)
     }
 }
 
-bool fe_is_half(u8 type) { return type == DT_f16 || type == DT_bf16; }
+bool fe_is_half(u8 type)
+{
+    return type == DT_f16 || type == DT_bf16;
+}
 
-u8 fe_wide(u8 type) { return fe_is_half(type) ? DT_f32 : type; }
+u8 fe_wide(u8 type)
+{
+    return fe_is_half(type) ? DT_f32 : type;
+}
 
 static u8 promote2(u8 a, u8 b)
 {
@@ -205,9 +212,13 @@ fe_tensor *fe_scalar_tensor(fe_lower *l, fe_scalar s)
     return t;
 }
 
-/* ---- arguments ---------------------------------------------------------------------------------- */
+/* ---- arguments ----------------------------------------------------------------------------------
+ */
 
-fe_slot *fe_slot_of(fe_scope *s, fe_value_id v) { return &s->slots[v.i]; }
+fe_slot *fe_slot_of(fe_scope *s, fe_value_id v)
+{
+    return &s->slots[v.i];
+}
 
 fe_scope *fe_scope_new(fe_lower *l, const fe_graph *g)
 {
@@ -217,7 +228,10 @@ fe_scope *fe_scope_new(fe_lower *l, const fe_graph *g)
     return s;
 }
 
-bool fe_has(const fe_call *c, i64 i) { return c->args[i] && c->args[i]->kind != FE_ARG_NONE; }
+bool fe_has(const fe_call *c, i64 i)
+{
+    return c->args[i] && c->args[i]->kind != FE_ARG_NONE;
+}
 
 static fe_scalar scalar_of(fe_call *c, const fe_arg *a, const char *what)
 {
@@ -282,7 +296,10 @@ fe_tensor *fe_t(fe_call *c, i64 i)
     return tensor_of(c, c->args[i], arg_name(c, i));
 }
 
-fe_tensor *fe_t_opt(fe_call *c, i64 i) { return fe_has(c, i) ? fe_t(c, i) : NULL; }
+fe_tensor *fe_t_opt(fe_call *c, i64 i)
+{
+    return fe_has(c, i) ? fe_t(c, i) : NULL;
+}
 
 fe_tensor **fe_ts(fe_call *c, i64 i, i64 *n)
 {
@@ -311,9 +328,15 @@ i64 fe_i(fe_call *c, i64 i)
     return s.i;
 }
 
-f64 fe_f(fe_call *c, i64 i) { return fe_sc(c, i).f; }
+f64 fe_f(fe_call *c, i64 i)
+{
+    return fe_sc(c, i).f;
+}
 
-bool fe_b(fe_call *c, i64 i) { return fe_has(c, i) && fe_sc(c, i).f != 0.0; }
+bool fe_b(fe_call *c, i64 i)
+{
+    return fe_has(c, i) && fe_sc(c, i).f != 0.0;
+}
 
 const char *fe_s(fe_call *c, i64 i)
 {
@@ -364,7 +387,10 @@ i64 fe_axis(fe_call *c, const fe_tensor *x, i64 d)
     return d < 0 ? d + rank : d;
 }
 
-i64 fe_axis_i(fe_call *c, const fe_tensor *x, i64 arg) { return fe_axis(c, x, fe_i(c, arg)); }
+i64 fe_axis_i(fe_call *c, const fe_tensor *x, i64 arg)
+{
+    return fe_axis(c, x, fe_i(c, arg));
+}
 
 i64 fe_dim_i(fe_call *c, const fe_tensor *x, i64 arg)
 {
@@ -385,7 +411,10 @@ u64 fe_axes(fe_call *c, const fe_tensor *x, i64 arg)
     return set & all;
 }
 
-void fe_ret(fe_call *c, fe_tensor *t) { vec_push(c->l->a, &c->results, t); }
+void fe_ret(fe_call *c, fe_tensor *t)
+{
+    vec_push(c->l->a, &c->results, t);
+}
 
 static const fe_arg *flat_output(const fe_node *n, i64 k)
 {
@@ -399,8 +428,8 @@ static const fe_arg *flat_output(const fe_node *n, i64 k)
     return NULL;
 }
 
-/* Ranges of u8, as decompositions of eye and flip write them, stay exact in a wider dtype while they
- * are only moved and compared. */
+/* Ranges of u8, as decompositions of eye and flip write them, stay exact in a wider dtype while
+ * they are only moved and compared. */
 static bool keeps_range(const fe_call *c, u32 code)
 {
     if (code != FE_U8 || !c->row)
@@ -429,7 +458,8 @@ bool fe_out_used(fe_call *c, i64 k)
     return o && o->kind == FE_ARG_TENSOR && c->scope->graph->values[o->value.i].uses > 0;
 }
 
-/* ---- the schema ------------------------------------------------------------------------------- */
+/* ---- the schema -------------------------------------------------------------------------------
+ */
 
 /* The default after `=` as an argument; NULL is None. */
 static const fe_arg *parse_default(fe_lower *l, const char *s, i64 n)
@@ -448,7 +478,8 @@ static const fe_arg *parse_default(fe_lower *l, const char *s, i64 n)
     if (text[0] == '[') {
         VEC(fe_arg) items = {0};
         for (char *p = text + 1; *p && *p != ']';) {
-            vec_push(l->a, &items, (fe_arg){.kind = FE_ARG_INT, .name = "", .i = strtoll(p, &end, 10)});
+            vec_push(l->a, &items,
+                     (fe_arg){.kind = FE_ARG_INT, .name = "", .i = strtoll(p, &end, 10)});
             p = end + (*end == ',');
         }
         a->kind = FE_ARG_LIST;
@@ -507,7 +538,8 @@ static void bind_arguments(fe_call *c)
     }
 }
 
-/* ---- opaque calls -------------------------------------------------------------------------------- */
+/* ---- opaque calls
+ * -------------------------------------------------------------------------------- */
 
 static void collect_tensors(fe_call *c, const fe_arg *a, fe_tensor ***out, i64 *n)
 {
@@ -613,9 +645,13 @@ static void lower_opaque(fe_call *c, const char *reason)
                 vec_push(l->a, &to, dims[d].vars.at[0]);
         }
         u8 type = fe_stand_in(v->dtype);
-        u32 term = fe_draft_new(l, (fe_draft){.op = IR_opaque, .dtype = type, .name = name,
-                                              .to = {to.at, to.n}, .args = args.at,
-                                              .arg_count = args.n, .ints = {&k, 1}});
+        u32 term = fe_draft_new(l, (fe_draft){.op = IR_opaque,
+                                              .dtype = type,
+                                              .name = name,
+                                              .to = {to.at, to.n},
+                                              .args = args.at,
+                                              .arg_count = args.n,
+                                              .ints = {&k, 1}});
         fe_tensor *t = fe_tensor_new(l, term, type, rank, dims);
         t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
         fe_ret(c, t);
@@ -626,8 +662,8 @@ static void lower_opaque(fe_call *c, const char *reason)
 static const struct {
     const char *prefix, *reason;
 } reasons[] = {
-    {"higher_order.wrap_with_autocast",
-     "an autocast region of this kind has no casts to follow; save after ep.run_decompositions({})"},
+    {"higher_order.wrap_with_autocast", "an autocast region of this kind has no casts to follow; "
+                                        "save after ep.run_decompositions({})"},
     {"higher_order.", "control flow has no meaning here"},
     {"torch._functorch.", "vmap is not resolved; save after ep.run_decompositions({})"},
     {"aten.conv", "a convolution has no meaning here"},
@@ -645,7 +681,8 @@ static const struct {
     {"aten.item", "a number that depends on data"},
     {"aten._local_scalar_dense", "a number that depends on data"},
     {"aten.as_strided", "strides are no part of a value here"},
-    {"aten._native_batch_norm_legit_functional", "batch_norm in training updates running statistics"},
+    {"aten._native_batch_norm_legit_functional",
+     "batch_norm in training updates running statistics"},
     {"aten.", "this operator is not known here"},
     {"", "a custom operator has no meaning here"},
 };
@@ -657,7 +694,8 @@ static const char *unknown_reason(const char *target)
             return reasons[i].reason;
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------------------------------
+ */
 
 static const fe_symbol *argument_symbol(fe_call *c, const fe_arg *a)
 {
@@ -748,6 +786,9 @@ fe_tensor **fe_lower_node(fe_lower *l, fe_scope *s, const fe_node *n, const char
     fe_call *c = NEW(l->a, fe_call), *outer = l->call;
     jmp_buf *outer_decline = l->decline, here;
     *c = (fe_call){.l = l, .node = n, .row = find_row(target), .scope = s};
+    const fe_arg *first = n->n_inputs ? &n->inputs[0] : NULL;
+    l->is_last_reader = first && first->kind == FE_ARG_TENSOR &&
+                        s->graph->values[first->value.i].uses == 1 && !l->has_writes;
     c->operand_dtype = fe_autocast_dtype(&l->autocast, target);
     l->call = c;
     str origin = str_new(l->a);

@@ -43,7 +43,7 @@ typedef struct fe_dim {
 typedef struct fe_tensor {
     u32 term;
     u8 dtype;
-    bool is_number; /* a scalar of the source program: weak in type promotion */
+    bool is_number;  /* a scalar of the source program: weak in type promotion */
     bool is_foreign; /* of a dtype that the IR lacks; `dtype` merely stands in */
     bool is_exact;   /* foreign, but `dtype` holds its very values: a range of u8 */
     i64 rank;
@@ -73,8 +73,10 @@ bool fe_unify(fe_space *s, u32 a, u32 b);
 /* `v` becomes an ordered product; false when it is pinned. The extents multiply to its own. */
 bool fe_split(fe_space *s, u32 v, const i64 *extents, i64 n);
 bool fe_is_pinned(fe_space *s, u32 v);
-/* Never to be split from now on. */
+/* Not to be split from now on: one term more that needs it whole. */
 void fe_pin(fe_space *s, u32 v);
+/* One term less: it has gone unread. */
+void fe_unpin(fe_space *s, u32 v);
 /* Whatever splits one splits the other. */
 void fe_link(fe_space *s, u32 a, u32 b);
 /* The leaves of `vars` stay pairwise different. */
@@ -193,8 +195,20 @@ fe_tensor *fe_argsort(fe_lower *l, const fe_tensor *x, i64 d, i64 k, bool descen
 /* ---- lower_pointwise.c, lower_reduce.c: what rows of aten.def say by `code` ------------------ */
 
 enum {
-    FE_RELU, FE_RELU6, FE_SILU, FE_SOFTPLUS, FE_ELU, FE_LEAKY, FE_HARDTANH, FE_HARDSWISH,
-    FE_HARDSIGMOID, FE_MISH, FE_LOGSIGMOID, FE_SELU, FE_CELU, FE_TANHSHRINK
+    FE_RELU,
+    FE_RELU6,
+    FE_SILU,
+    FE_SOFTPLUS,
+    FE_ELU,
+    FE_LEAKY,
+    FE_HARDTANH,
+    FE_HARDSWISH,
+    FE_HARDSIGMOID,
+    FE_MISH,
+    FE_LOGSIGMOID,
+    FE_SELU,
+    FE_CELU,
+    FE_TANHSHRINK
 };
 enum { FE_WANT_STD = 1, FE_WANT_MEAN = 2 };
 enum { FE_MSE, FE_L1, FE_SMOOTH_L1, FE_HUBER, FE_HINGE, FE_TRIPLET, FE_KL };
@@ -225,7 +239,7 @@ struct fe_call {
     fe_scope *scope;
     i64 n_args;
     const fe_arg **args;
-    u8 operand_dtype;            /* what an autocast region casts operands to; none: nothing */
+    u8 operand_dtype;         /* what an autocast region casts operands to; none: nothing */
     VEC(fe_tensor *) results; /* a list result is flat */
 };
 
@@ -303,7 +317,8 @@ void fe_lower_in_place(fe_lower *l, fe_scope *s, const fe_node *n, const char *t
 fe_tensor **fe_lower_node(fe_lower *l, fe_scope *s, const fe_node *n, const char *target,
                           i64 *count);
 
-/* ---- autocast.c -------------------------------------------------------------------------------- */
+/* ---- autocast.c --------------------------------------------------------------------------------
+ */
 
 typedef struct fe_autocast {
     bool is_on, is_cuda;
@@ -332,8 +347,9 @@ struct fe_lower {
     VEC(fe_boundary) boundaries;
     bool use_constants;
     fe_autocast autocast; /* the region that is being lowered */
-    u8 in_place_dtype; /* what the next call's first result is cast to; none: left alone */
-    bool has_writes; /* some node works in place: views must be tracked */
+    bool is_last_reader;  /* the call's first operand has no other */
+    u8 in_place_dtype;    /* what the next call's first result is cast to; none: left alone */
+    bool has_writes;      /* some node works in place: views must be tracked */
 };
 
 struct fe_scope {
@@ -341,7 +357,8 @@ struct fe_scope {
     fe_slot *slots; /* by value id */
 };
 
-/* ---- masks.c ---------------------------------------------------------------------------------- */
+/* ---- masks.c ----------------------------------------------------------------------------------
+ */
 
 /* The tensor as a predicate of positions, on the dims of `in`; NULL when its content is no band. */
 fe_tensor *fe_mask_of(fe_lower *l, const fe_tensor *in, const fe_weight *w);

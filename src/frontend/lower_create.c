@@ -1,10 +1,13 @@
-/* Tensors out of nothing: constants, ranges, identity. Their dims are fresh variables, so that a mask
- * built from ranges takes on the dims of what it meets. */
+/* Tensors out of nothing: constants, ranges, identity. Their dims are fresh variables, so that a
+ * mask built from ranges takes on the dims of what it meets. */
 #include <math.h>
 
 #include "frontend/lower.h"
 
-static fe_scalar whole(i64 i) { return (fe_scalar){DK_INT, i, (f64)i}; }
+static fe_scalar whole(i64 i)
+{
+    return (fe_scalar){DK_INT, i, (f64)i};
+}
 
 static fe_tensor *filled(fe_call *c, i64 n, const i64 *sizes, fe_scalar v)
 {
@@ -51,7 +54,10 @@ void fe_lower_new_fixed(fe_call *c)
     fe_ret(c, filled(c, n, sizes, whole(c->row->code)));
 }
 
-void fe_lower_scalar_tensor(fe_call *c) { fe_ret(c, filled(c, 0, NULL, fe_sc(c, 0))); }
+void fe_lower_scalar_tensor(fe_call *c)
+{
+    fe_ret(c, filled(c, 0, NULL, fe_sc(c, 0)));
+}
 
 /* start + i * step, i < n, in dtype t. */
 static fe_tensor *ramp(fe_lower *l, u8 t, i64 n, fe_scalar start, fe_scalar step)
@@ -72,11 +78,13 @@ static void arange(fe_call *c, fe_scalar start, fe_scalar end, fe_scalar step)
     if (step.f == 0.0)
         fe_fail(c->l, "a step of 0");
     f64 count = ceil((end.f - start.f) / step.f);
-    if (!(count < 0x1p62) || fabs(start.f) > 0x1p62 || fabs(end.f) > 0x1p62 || fabs(step.f) > 0x1p62)
+    if (!(count < 0x1p62) || fabs(start.f) > 0x1p62 || fabs(end.f) > 0x1p62 ||
+        fabs(step.f) > 0x1p62)
         fe_fail(c->l, "a range that does not fit 64 bits");
     i64 n = count > 0 ? (i64)count : 0;
     if (is_whole) {
-        i64 span = step.i > 0 ? end.i - start.i : start.i - end.i, by = step.i > 0 ? step.i : -step.i;
+        i64 span = step.i > 0 ? end.i - start.i : start.i - end.i,
+            by = step.i > 0 ? step.i : -step.i;
         n = span > 0 ? (span - 1) / by + 1 : 0;
     }
     if (!is_whole && !dtype_is_float((dtype)t))
@@ -84,7 +92,10 @@ static void arange(fe_call *c, fe_scalar start, fe_scalar end, fe_scalar step)
     fe_ret(c, ramp(c->l, t, n, start, step));
 }
 
-void fe_lower_arange(fe_call *c) { arange(c, whole(0), fe_sc(c, 0), whole(1)); }
+void fe_lower_arange(fe_call *c)
+{
+    arange(c, whole(0), fe_sc(c, 0), whole(1));
+}
 
 void fe_lower_arange_start(fe_call *c) /* code 1: with a step */
 {

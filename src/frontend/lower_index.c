@@ -74,8 +74,11 @@ fe_tensor *fe_gather(fe_lower *l, const fe_tensor *x, const i64 *d, fe_tensor *c
             for (i64 v = 0; v < out[k].vars.n; v++)
                 vec_push(l->a, &apart, out[k].vars.at[v]);
         fe_keep_apart(l->space, (fe_vars){apart.at, apart.n});
-        term = fe_draft_new(l, (fe_draft){.op = IR_gather, .dtype = x->dtype, .args = args.at,
-                                          .arg_count = args.n, .axis = {axis.at, axis.n}});
+        term = fe_draft_new(l, (fe_draft){.op = IR_gather,
+                                          .dtype = x->dtype,
+                                          .args = args.at,
+                                          .arg_count = args.n,
+                                          .axis = {axis.at, axis.n}});
     }
     return fe_tensor_new(l, term, x->dtype, m, dims);
 }
@@ -86,7 +89,8 @@ fe_tensor *fe_take_along(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor
     if (x->rank == 0)
         return fe_fill_like(l, idx, x);
     if (idx->rank != x->rank || x->rank > 60)
-        fe_fail(l, "an index of rank %lld into rank %lld", (long long)idx->rank, (long long)x->rank);
+        fe_fail(l, "an index of rank %lld into rank %lld", (long long)idx->rank,
+                (long long)x->rank);
     /* The index is the operand to be renamed: where it is made of iotas that costs nothing. */
     fe_tensor *xs[2] = {(fe_tensor *)x, (fe_tensor *)idx};
     for (i64 k = 0; k < x->rank; k++)
@@ -105,8 +109,11 @@ fe_tensor *fe_take_along(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor
         dims[k] = out[k];
     u32 axis = axis_of(l, xs[0], d), args[2] = {xs[0]->term, xs[1]->term}, term = args[0];
     if (axis)
-        term = fe_draft_new(l, (fe_draft){.op = IR_gather, .dtype = x->dtype, .args = args,
-                                          .arg_count = 2, .axis = {&axis, 1}});
+        term = fe_draft_new(l, (fe_draft){.op = IR_gather,
+                                          .dtype = x->dtype,
+                                          .args = args,
+                                          .arg_count = 2,
+                                          .axis = {&axis, 1}});
     return fe_tensor_new(l, term, x->dtype, x->rank, dims);
 }
 
@@ -116,8 +123,11 @@ fe_tensor *fe_scan(fe_lower *l, ir_reducer r, const fe_tensor *x, i64 d)
     if (!x->rank || x->dims[d].extent < 2 || !x->term)
         return fe_tensor_new(l, x->term, x->dtype, x->rank, x->dims);
     fe_tensor *y = fe_solid(l, x, d);
-    u32 term = fe_draft_new(l, (fe_draft){.op = IR_scan, .dtype = x->dtype, .reducer = (u8)r,
-                                          .args = &y->term, .arg_count = 1,
+    u32 term = fe_draft_new(l, (fe_draft){.op = IR_scan,
+                                          .dtype = x->dtype,
+                                          .reducer = (u8)r,
+                                          .args = &y->term,
+                                          .arg_count = 1,
                                           .axis = fe_flat(l->space, y->dims[d].vars)});
     return fe_tensor_new(l, term, x->dtype, y->rank, y->dims);
 }
@@ -134,14 +144,19 @@ fe_tensor *fe_argsort(fe_lower *l, const fe_tensor *x, i64 d, i64 k, bool descen
         dims[d] = fe_dim_new(l, k);
         return fe_tensor_new(l, fe_int(l, DT_i64, 0)->term, DT_i64, x->rank, dims);
     }
-    fe_draft draft = {.op = IR_argsort, .dtype = DT_i64, .args = &y->term, .arg_count = 1,
-                      .axis = fe_flat(l->space, y->dims[d].vars), .ints = {&ints, 1}};
+    fe_draft draft = {.op = IR_argsort,
+                      .dtype = DT_i64,
+                      .args = &y->term,
+                      .arg_count = 1,
+                      .axis = fe_flat(l->space, y->dims[d].vars),
+                      .ints = {&ints, 1}};
     if (k == 1) { /* the extreme's first position: no sort */
         fe_tensor *best = fe_reduce(l, descending ? IR_MAX : IR_MIN, y, (u64)1 << d, true);
         fe_tensor *hit = fe_op2(l, IR_eq, y, best);
         if (dtype_is_float((dtype)x->dtype) && descending)
             hit = fe_op2(l, IR_or, hit, fe_op2(l, IR_ne, y, y));
-        fe_tensor *at = fe_where(l, hit, fe_positions(l, y, d), fe_int(l, DT_i64, x->dims[d].extent));
+        fe_tensor *at =
+            fe_where(l, hit, fe_positions(l, y, d), fe_int(l, DT_i64, x->dims[d].extent));
         if (!dtype_is_float((dtype)x->dtype) || descending)
             return fe_reduce(l, IR_MIN, at, (u64)1 << d, true);
     }
@@ -193,13 +208,17 @@ static fe_tensor *scattered(fe_lower *l, fe_tensor *base, const i64 *d, fe_tenso
     if (!axis.n)
         fe_decline(l, "writes at positions of a dim of extent 1");
     vec_push(l->a, &args, xs[n + 1]->term);
-    u32 term = fe_draft_new(l, (fe_draft){.op = IR_scatter, .dtype = base->dtype, .reducer = (u8)r,
-                                          .args = args.at, .arg_count = args.n,
+    u32 term = fe_draft_new(l, (fe_draft){.op = IR_scatter,
+                                          .dtype = base->dtype,
+                                          .reducer = (u8)r,
+                                          .args = args.at,
+                                          .arg_count = args.n,
                                           .axis = {axis.at, axis.n}});
     return fe_tensor_new(l, term, base->dtype, base->rank, xs[0]->dims);
 }
 
-/* ---- reads -------------------------------------------------------------------------------------- */
+/* ---- reads --------------------------------------------------------------------------------------
+ */
 
 void fe_lower_embedding(fe_call *c)
 {
@@ -265,7 +284,7 @@ void fe_lower_take_along_dim(fe_call *c) /* self indices dim */
 }
 
 typedef struct indexing {
-    i64 n, first;       /* index tensors; where their dims go */
+    i64 n, first; /* index tensors; where their dims go */
     i64 dims[FE_MAX_RANK];
     fe_tensor *idx[FE_MAX_RANK];
 } indexing;
@@ -306,7 +325,8 @@ void fe_lower_index(fe_call *c)
     fe_ret(c, index_dims_at(c->l, y, r.idx[0]->rank, r.first));
 }
 
-/* ---- writes ------------------------------------------------------------------------------------- */
+/* ---- writes -------------------------------------------------------------------------------------
+ */
 
 void fe_lower_index_put(fe_call *c) /* self indices values accumulate */
 {
@@ -349,10 +369,12 @@ void fe_lower_index_put(fe_call *c) /* self indices values accumulate */
     while (value->rank > m && value->dims[0].extent == 1)
         value = fe_drop(l, value, 1);
     if (value->rank > m)
-        fe_fail(l, "a value of rank %lld for a place of rank %lld", (long long)value->rank, (long long)m);
+        fe_fail(l, "a value of rank %lld for a place of rank %lld", (long long)value->rank,
+                (long long)m);
     for (i64 d = 0; d < value->rank; d++)
         lv[d] = all[m - value->rank + d];
-    fe_ret(c, scattered(l, x, r.dims, r.idx, r.n, value, fe_b(c, 3) ? IR_SUM : IR_NO_REDUCER, li, lv, lb));
+    fe_ret(c, scattered(l, x, r.dims, r.idx, r.n, value, fe_b(c, 3) ? IR_SUM : IR_NO_REDUCER, li,
+                        lv, lb));
 }
 
 /* index a vector along dim d; src like x with that dim the index's length. */
@@ -434,7 +456,8 @@ void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
     fe_ret(c, y);
 }
 
-/* ---- order -------------------------------------------------------------------------------------- */
+/* ---- order --------------------------------------------------------------------------------------
+ */
 
 static void sorted(fe_call *c, fe_tensor *x, i64 d, i64 k, bool descending)
 {
@@ -476,7 +499,8 @@ void fe_lower_topk(fe_call *c) /* self k dim largest */
     sorted(c, x, d, k, fe_b(c, 3));
 }
 
-void fe_lower_median(fe_call *c) /* self dim keepdim: the lower of two middles, NaN if there is any */
+void fe_lower_median(
+    fe_call *c) /* self dim keepdim: the lower of two middles, NaN if there is any */
 {
     fe_lower *l = c->l;
     fe_tensor *x = fe_t(c, 0);
@@ -494,8 +518,8 @@ void fe_lower_median(fe_call *c) /* self dim keepdim: the lower of two middles, 
     if (dtype_is_float((dtype)x->dtype)) { /* NaNs sort last: the last one tells */
         fe_tensor *last = fe_take_along(l, x, d, fe_slice(l, all, d, n - 1, 1, 1));
         fe_tensor *bad = fe_op2(l, IR_ne, x, x), *none = fe_int(l, DT_i64, n);
-        fe_tensor *first = fe_reduce(l, IR_MIN, fe_where(l, bad, fe_positions(l, x, d), none),
-                                     (u64)1 << d, true);
+        fe_tensor *first =
+            fe_reduce(l, IR_MIN, fe_where(l, bad, fe_positions(l, x, d), none), (u64)1 << d, true);
         fe_tensor *has_nan = fe_op2(l, IR_ne, last, last);
         at = fe_where(l, has_nan, first, at);
         value = fe_where(l, has_nan, last, value);
@@ -530,7 +554,8 @@ void fe_lower_searchsorted(fe_call *c) /* sorted self out_int32 right side sorte
     fe_ret(c, fe_cast(l, fe_b(c, 2) ? DT_i32 : DT_i64, below));
 }
 
-/* ---- running reductions --------------------------------------------------------------------------- */
+/* ---- running reductions
+ * --------------------------------------------------------------------------- */
 
 void fe_lower_cumulate(fe_call *c) /* self dim dtype */
 {
@@ -543,8 +568,8 @@ void fe_lower_cumulate(fe_call *c) /* self dim dtype */
     fe_ret(c, fe_cast(l, t, fe_scan(l, (ir_reducer)c->row->code, x, d)));
 }
 
-/* log of the running sum of exp: with the running maximum m, log(sum exp(x - m)) + m is not a scan of
- * one reducer; the total maximum serves as the common shift. */
+/* log of the running sum of exp: with the running maximum m, log(sum exp(x - m)) + m is not a scan
+ * of one reducer; the total maximum serves as the common shift. */
 void fe_lower_logcumsumexp(fe_call *c)
 {
     fe_lower *l = c->l;

@@ -1,6 +1,6 @@
-/* Products of ATen: linear algebra, einsum, attention. A product on half types accumulates in f32 and
- * rounds once; what is added to it (bias, addmm) is added before the rounding. Attention computes in
- * f32 throughout and rounds its result. */
+/* Products of ATen: linear algebra, einsum, attention. A product on half types accumulates in f32
+ * and rounds once; what is added to it (bias, addmm) is added before the rounding. Attention
+ * computes in f32 throughout and rounds its result. */
 #include <ctype.h>
 #include <math.h>
 
@@ -192,7 +192,8 @@ void fe_lower_trilinear(fe_call *c)
     fe_ret(c, fe_contract(l, y, keep, xs[2], labels, out, n_out));
 }
 
-/* ---- einsum --------------------------------------------------------------------------------------- */
+/* ---- einsum
+ * --------------------------------------------------------------------------------------- */
 
 enum { ELLIPSIS_LAST = 63 }; /* ellipsis dims count down from here, letters up from 0 */
 
@@ -247,7 +248,10 @@ static fe_tensor *distinct(fe_lower *l, fe_tensor *x, i8 *labels)
     return x;
 }
 
-static bool has_label(const i8 *labels, i64 n, i8 label) { return memchr(labels, label, (size_t)n); }
+static bool has_label(const i8 *labels, i64 n, i8 label)
+{
+    return memchr(labels, label, (size_t)n);
+}
 
 static fe_tensor *arranged(fe_lower *l, fe_tensor *x, const i8 *labels, const i8 *out, i64 n_out)
 {
@@ -293,7 +297,8 @@ void fe_lower_einsum(fe_call *c)
             if (ellipsis > 11)
                 fe_decline(l, "an ellipsis of %lld dims", (long long)ellipsis);
             if (pass == 1) {
-                i64 own = memchr(p, '.', (size_t)(end - p)) ? xs[i]->rank - count_letters(p, end) : 0;
+                i64 own =
+                    memchr(p, '.', (size_t)(end - p)) ? xs[i]->rank - count_letters(p, end) : 0;
                 if (parse_term(l, p, end, own, labels[i]) != xs[i]->rank)
                     fe_fail(l, "operand %lld has rank %lld", (long long)i, (long long)xs[i]->rank);
             }
@@ -350,7 +355,8 @@ void fe_lower_einsum(fe_call *c)
     fe_ret(c, y);
 }
 
-/* ---- attention ------------------------------------------------------------------------------------ */
+/* ---- attention
+ * ------------------------------------------------------------------------------------ */
 
 typedef struct attention {
     fe_tensor *q, *k, *v, *mask;
@@ -374,7 +380,8 @@ static fe_tensor *attend(fe_call *c, attention x)
     if (is_grouped) {
         /* Head h reads key head h / group: q becomes (…, kv, group, L, E), k and v repeat. */
         i64 sizes[FE_MAX_RANK], h = q->rank - 3;
-        if (h < 0 || v->rank < 3 || !kv_heads || heads % kv_heads || v->dims[v->rank - 3].extent != kv_heads)
+        if (h < 0 || v->rank < 3 || !kv_heads || heads % kv_heads ||
+            v->dims[v->rank - 3].extent != kv_heads)
             fe_fail(l, "%lld heads do not divide into %lld", (long long)heads, (long long)kv_heads);
         for (i64 d = 0; d < q->rank; d++)
             sizes[d + (d > h)] = q->dims[d].extent;
@@ -388,8 +395,8 @@ static fe_tensor *attend(fe_call *c, attention x)
     f64 root = sqrt(fabs(scale));
     s = fe_op2n(l, IR_mul, s, scale < 0 ? -(root * root) : root * root);
     if (x.is_causal) {
-        fe_tensor *seen = fe_op2(l, IR_le, fe_positions(l, s, s->rank - 1),
-                                 fe_positions(l, s, s->rank - 2));
+        fe_tensor *seen =
+            fe_op2(l, IR_le, fe_positions(l, s, s->rank - 1), fe_positions(l, s, s->rank - 2));
         s = fe_where(l, seen, s, fe_num(l, wide, (f64)-INFINITY));
     }
     if (x.mask) {
@@ -425,8 +432,13 @@ static void no_dropout(fe_call *c, i64 arg)
 void fe_lower_sdpa(fe_call *c) /* q k v attn_mask dropout_p is_causal scale enable_gqa */
 {
     no_dropout(c, 4);
-    attention x = {.q = fe_t(c, 0), .k = fe_t(c, 1), .v = fe_t(c, 2), .mask = fe_t_opt(c, 3),
-                   .is_causal = fe_b(c, 5), .has_scale = fe_has(c, 6), .is_grouped = fe_b(c, 7)};
+    attention x = {.q = fe_t(c, 0),
+                   .k = fe_t(c, 1),
+                   .v = fe_t(c, 2),
+                   .mask = fe_t_opt(c, 3),
+                   .is_causal = fe_b(c, 5),
+                   .has_scale = fe_has(c, 6),
+                   .is_grouped = fe_b(c, 7)};
     x.scale = x.has_scale ? fe_f(c, 6) : 0;
     fe_ret(c, attend(c, x));
 }
@@ -438,9 +450,13 @@ void fe_lower_sdpa_fused(fe_call *c)
     i64 mask = c->row->code / 1000 - 1, dropout = c->row->code / 100 % 10;
     i64 causal = c->row->code / 10 % 10, scale = c->row->code % 10;
     no_dropout(c, dropout);
-    attention x = {.q = fe_t(c, 0), .k = fe_t(c, 1), .v = fe_t(c, 2),
-                   .mask = mask >= 0 ? fe_t_opt(c, mask) : NULL, .is_causal = fe_b(c, causal),
-                   .has_scale = fe_has(c, scale), .is_grouped = true};
+    attention x = {.q = fe_t(c, 0),
+                   .k = fe_t(c, 1),
+                   .v = fe_t(c, 2),
+                   .mask = mask >= 0 ? fe_t_opt(c, mask) : NULL,
+                   .is_causal = fe_b(c, causal),
+                   .has_scale = fe_has(c, scale),
+                   .is_grouped = true};
     x.scale = x.has_scale ? fe_f(c, scale) : 0;
     fe_ret(c, attend(c, x));
 }

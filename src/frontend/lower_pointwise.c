@@ -1,6 +1,6 @@
-/* Element-by-element operators of ATen. Composites (activations and their like) compute in f32 on half
- * types and round once, as eager does; single operators keep their dtype. A number operand stays
- * exact: half x * 0.1 is computed in f32. */
+/* Element-by-element operators of ATen. Composites (activations and their like) compute in f32 on
+ * half types and round once, as eager does; single operators keep their dtype. A number operand
+ * stays exact: half x * 0.1 is computed in f32. */
 #include <float.h>
 #include <math.h>
 
@@ -32,7 +32,8 @@ static fe_tensor *scaled(fe_lower *l, fe_tensor *x, fe_scalar s)
     return s.f == 1.0 ? x : fe_arith(l, IR_mul, x, fe_scalar_tensor(l, s));
 }
 
-/* ---- one operand ------------------------------------------------------------------------------ */
+/* ---- one operand ------------------------------------------------------------------------------
+ */
 
 void fe_lower_float1(fe_call *c) /* exp, sqrt …: integers become f32 */
 {
@@ -80,7 +81,7 @@ void fe_lower_nan_to_num(fe_call *c)
         fe_ret(c, x);
         return;
     }
-    f64 most = x->dtype == DT_f16   ? 65504.0
+    f64 most = x->dtype == DT_f16    ? 65504.0
                : x->dtype == DT_bf16 ? 0x1.fep127
                : x->dtype == DT_f32  ? (f64)FLT_MAX
                                      : DBL_MAX;
@@ -91,7 +92,8 @@ void fe_lower_nan_to_num(fe_call *c)
     fe_ret(c, fe_where(l, fe_op2n(l, IR_eq, x, (f64)INFINITY), fe_num(l, x->dtype, high), y));
 }
 
-/* ---- two operands -------------------------------------------------------------------------------- */
+/* ---- two operands
+ * -------------------------------------------------------------------------------- */
 
 void fe_lower_add(fe_call *c) /* add, sub with alpha */
 {
@@ -132,18 +134,25 @@ static fe_tensor *divided(fe_call *c, fe_tensor *a, fe_tensor *b, const char *mo
     return fe_arith(c->l, !strcmp(mode, "floor") ? IR_floordiv : IR_truncdiv, a, b);
 }
 
-void fe_lower_div_mode(fe_call *c) { fe_ret(c, divided(c, fe_t(c, 0), fe_t(c, 1), fe_s(c, 2))); }
+void fe_lower_div_mode(fe_call *c)
+{
+    fe_ret(c, divided(c, fe_t(c, 0), fe_t(c, 1), fe_s(c, 2)));
+}
 
 void fe_lower_floor_divide(fe_call *c)
 {
     fe_ret(c, divided(c, fe_t(c, 0), fe_t(c, 1), "floor"));
 }
 
-static fe_tensor *as_bool(fe_lower *l, fe_tensor *x) { return fe_cast(l, DT_bool, x); }
+static fe_tensor *as_bool(fe_lower *l, fe_tensor *x)
+{
+    return fe_cast(l, DT_bool, x);
+}
 
 void fe_lower_logical(fe_call *c)
 {
-    fe_ret(c, fe_op2(c->l, (ir_op)c->row->code, as_bool(c->l, fe_t(c, 0)), as_bool(c->l, fe_t(c, 1))));
+    fe_ret(c,
+           fe_op2(c->l, (ir_op)c->row->code, as_bool(c->l, fe_t(c, 0)), as_bool(c->l, fe_t(c, 1))));
 }
 
 void fe_lower_logical_not(fe_call *c)
@@ -157,7 +166,8 @@ void fe_lower_bitwise_not(fe_call *c)
     fe_ret(c, fe_op1(c->l, x->dtype == DT_bool ? IR_not : IR_bitnot, x));
 }
 
-/* ---- powers ------------------------------------------------------------------------------------ */
+/* ---- powers ------------------------------------------------------------------------------------
+ */
 
 static fe_tensor *power(fe_lower *l, fe_tensor *x, f64 e)
 {
@@ -203,7 +213,8 @@ void fe_lower_pow(fe_call *c) /* exponent a tensor */
     fe_ret(c, fe_arith(c->l, IR_pow, a, b));
 }
 
-/* ---- choices ----------------------------------------------------------------------------------- */
+/* ---- choices -----------------------------------------------------------------------------------
+ */
 
 void fe_lower_where(fe_call *c)
 {
@@ -241,9 +252,15 @@ void fe_lower_clamp(fe_call *c)
     fe_ret(c, clamped(c->l, fe_cast(c->l, fe_promote(all, n), x), low, high));
 }
 
-void fe_lower_clamp_min(fe_call *c) { fe_ret(c, clamped(c->l, fe_t(c, 0), fe_t(c, 1), NULL)); }
+void fe_lower_clamp_min(fe_call *c)
+{
+    fe_ret(c, clamped(c->l, fe_t(c, 0), fe_t(c, 1), NULL));
+}
 
-void fe_lower_clamp_max(fe_call *c) { fe_ret(c, clamped(c->l, fe_t(c, 0), NULL, fe_t(c, 1))); }
+void fe_lower_clamp_max(fe_call *c)
+{
+    fe_ret(c, clamped(c->l, fe_t(c, 0), NULL, fe_t(c, 1)));
+}
 
 void fe_lower_fill(fe_call *c)
 {
@@ -254,7 +271,9 @@ void fe_lower_fill(fe_call *c)
 void fe_lower_zero(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, fe_fill_like(c->l, x, fe_cast(c->l, x->dtype, fe_scalar_tensor(c->l, (fe_scalar){DK_INT, 0, 0}))));
+    fe_ret(c, fe_fill_like(
+                  c->l, x,
+                  fe_cast(c->l, x->dtype, fe_scalar_tensor(c->l, (fe_scalar){DK_INT, 0, 0}))));
 }
 
 void fe_lower_copy(fe_call *c)
@@ -269,7 +288,8 @@ void fe_lower_copy(fe_call *c)
     fe_ret(c, fe_expand(l, src, x->rank, sizes));
 }
 
-/* ---- three operands ------------------------------------------------------------------------------ */
+/* ---- three operands
+ * ------------------------------------------------------------------------------ */
 
 /* Half operands widen; the result is rounded once, to what they promote to. */
 static u8 widen(fe_lower *l, fe_tensor **xs, i64 n)
@@ -305,7 +325,8 @@ void fe_lower_lerp(fe_call *c)
     fe_ret(c, fe_cast(l, t, fe_op2(l, IR_add, from, step)));
 }
 
-/* ---- activations --------------------------------------------------------------------------------- */
+/* ---- activations
+ * --------------------------------------------------------------------------------- */
 
 /* log(1 + exp x); x itself where scale * x is above the threshold, which also keeps exp finite. */
 static fe_tensor *softplus(fe_lower *l, fe_tensor *x, f64 scale, f64 threshold)
@@ -424,7 +445,8 @@ void fe_lower_glu(fe_call *c)
     fe_ret(c, fe_cast(l, x->dtype, fe_op2(l, IR_mul, fe_cast(l, wide, a), b)));
 }
 
-/* ---- casts --------------------------------------------------------------------------------------- */
+/* ---- casts
+ * --------------------------------------------------------------------------------------- */
 
 void fe_lower_to(fe_call *c) /* argument 1 is the dtype */
 {
@@ -438,7 +460,10 @@ void fe_lower_to_device(fe_call *c)
     fe_ret(c, fe_cast(c->l, fe_dt(c, 2, x->dtype), x));
 }
 
-void fe_lower_to_like(fe_call *c) { fe_ret(c, fe_cast(c->l, fe_t(c, 1)->dtype, fe_t(c, 0))); }
+void fe_lower_to_like(fe_call *c)
+{
+    fe_ret(c, fe_cast(c->l, fe_t(c, 1)->dtype, fe_t(c, 0)));
+}
 
 void fe_lower_same(fe_call *c)
 {

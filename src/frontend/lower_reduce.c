@@ -7,8 +7,14 @@
 
 #include "frontend/lower.h"
 
-static u64 bit(i64 d) { return (u64)1 << d; }
-static u64 all_dims(const fe_tensor *x) { return x->rank >= 64 ? ~(u64)0 : bit(x->rank) - 1; }
+static u64 bit(i64 d)
+{
+    return (u64)1 << d;
+}
+static u64 all_dims(const fe_tensor *x)
+{
+    return x->rank >= 64 ? ~(u64)0 : bit(x->rank) - 1;
+}
 
 static i64 count_dims(const fe_tensor *x, u64 dims)
 {
@@ -19,7 +25,10 @@ static i64 count_dims(const fe_tensor *x, u64 dims)
     return n;
 }
 
-static fe_tensor *wide(fe_lower *l, const fe_tensor *x) { return fe_cast(l, fe_wide(x->dtype), x); }
+static fe_tensor *wide(fe_lower *l, const fe_tensor *x)
+{
+    return fe_cast(l, fe_wide(x->dtype), x);
+}
 
 /* sum, prod: small integers count in i64; half types accumulate in f32 anyway. */
 static fe_tensor *total(fe_call *c, ir_reducer r, fe_tensor *x, u64 dims, bool keep, i64 dtype_arg)
@@ -51,9 +60,15 @@ static void mean(fe_call *c, u64 dims, bool keep, i64 dtype_arg)
     fe_ret(c, fe_cast(c->l, t, fe_mean(c->l, wide(c->l, x), dims, keep)));
 }
 
-void fe_lower_mean_all(fe_call *c) { mean(c, all_dims(fe_t(c, 0)), false, 1); }
+void fe_lower_mean_all(fe_call *c)
+{
+    mean(c, all_dims(fe_t(c, 0)), false, 1);
+}
 
-void fe_lower_mean(fe_call *c) { mean(c, fe_axes(c, fe_t(c, 0), 1), fe_b(c, 2), 3); }
+void fe_lower_mean(fe_call *c)
+{
+    mean(c, fe_axes(c, fe_t(c, 0), 1), fe_b(c, 2), 3);
+}
 
 static fe_tensor *extreme(fe_call *c, ir_reducer r, fe_tensor *x, u64 dims, bool keep)
 {
@@ -77,7 +92,8 @@ void fe_lower_max_all(fe_call *c)
 void fe_lower_any_all(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, fe_reduce(c->l, (ir_reducer)c->row->code, fe_cast(c->l, DT_bool, x), all_dims(x), false));
+    fe_ret(c, fe_reduce(c->l, (ir_reducer)c->row->code, fe_cast(c->l, DT_bool, x), all_dims(x),
+                        false));
 }
 
 void fe_lower_any(fe_call *c)
@@ -87,7 +103,8 @@ void fe_lower_any(fe_call *c)
                         fe_b(c, 2)));
 }
 
-/* ---- positions of extremes --------------------------------------------------------------------- */
+/* ---- positions of extremes ---------------------------------------------------------------------
+ */
 
 /* The first position along d where x is the extreme, NaN being the most extreme of all. */
 static fe_tensor *arg_extreme(fe_lower *l, const fe_tensor *x, ir_reducer r, i64 d, bool keep)
@@ -112,8 +129,8 @@ void fe_lower_argmax(fe_call *c) /* self dim keepdim */
     } else if (fe_has(c, 1)) {
         fe_ret(c, arg_extreme(l, x, (ir_reducer)c->row->code, fe_axis_i(c, x, 1), keep));
     } else {
-        fe_tensor *r = arg_extreme(l, fe_flatten(l, x, 0, x->rank - 1), (ir_reducer)c->row->code, 0,
-                                   false);
+        fe_tensor *r =
+            arg_extreme(l, fe_flatten(l, x, 0, x->rank - 1), (ir_reducer)c->row->code, 0, false);
         for (i64 d = 0; keep && d < x->rank; d++)
             r = fe_unsqueeze(l, r, 0);
         fe_ret(c, r);
@@ -150,7 +167,8 @@ void fe_lower_count_nonzero(fe_call *c)
     fe_ret(c, fe_reduce(c->l, IR_SUM, x, fe_axes(c, x, 1), false));
 }
 
-/* ---- variance ---------------------------------------------------------------------------------- */
+/* ---- variance ----------------------------------------------------------------------------------
+ */
 
 static fe_tensor *variance(fe_lower *l, fe_tensor *x, u64 dims, bool keep, f64 correction,
                            fe_tensor **mean_out)
@@ -178,16 +196,23 @@ static void spread(fe_call *c, u64 dims, bool keep, f64 correction)
         fe_ret(c, fe_cast(l, x->dtype, m));
 }
 
-void fe_lower_var_all(fe_call *c) { spread(c, all_dims(fe_t(c, 0)), false, fe_b(c, 1)); }
+void fe_lower_var_all(fe_call *c)
+{
+    spread(c, all_dims(fe_t(c, 0)), false, fe_b(c, 1));
+}
 
-void fe_lower_var(fe_call *c) { spread(c, fe_axes(c, fe_t(c, 0), 1), fe_b(c, 3), fe_b(c, 2)); }
+void fe_lower_var(fe_call *c)
+{
+    spread(c, fe_axes(c, fe_t(c, 0), 1), fe_b(c, 3), fe_b(c, 2));
+}
 
 void fe_lower_var_correction(fe_call *c)
 {
     spread(c, fe_axes(c, fe_t(c, 0), 1), fe_b(c, 3), fe_has(c, 2) ? fe_f(c, 2) : 1.0);
 }
 
-/* ---- vector norms --------------------------------------------------------------------------------- */
+/* ---- vector norms
+ * --------------------------------------------------------------------------------- */
 
 static fe_tensor *vector_norm(fe_lower *l, const fe_tensor *x, f64 p, u64 dims, bool keep)
 {
@@ -214,10 +239,14 @@ static void norm(fe_call *c, f64 p, i64 dims_arg, i64 keep_arg, i64 dtype_arg)
     if (!dtype_is_float((dtype)t))
         fe_decline(l, "a norm of %s", dtype_name((dtype)t));
     x = fe_cast(l, t, x);
-    fe_ret(c, fe_cast(l, t, vector_norm(l, wide(l, x), p, fe_axes(c, x, dims_arg), fe_b(c, keep_arg))));
+    fe_ret(c, fe_cast(l, t,
+                      vector_norm(l, wide(l, x), p, fe_axes(c, x, dims_arg), fe_b(c, keep_arg))));
 }
 
-void fe_lower_vector_norm(fe_call *c) { norm(c, fe_f(c, 1), 2, 3, 4); }
+void fe_lower_vector_norm(fe_call *c)
+{
+    norm(c, fe_f(c, 1), 2, 3, 4);
+}
 
 void fe_lower_linalg_norm(fe_call *c)
 {
@@ -228,18 +257,23 @@ void fe_lower_linalg_norm(fe_call *c)
     norm(c, fe_has(c, 1) ? fe_f(c, 1) : 2.0, 2, 3, 4);
 }
 
-void fe_lower_norm(fe_call *c) { norm(c, fe_has(c, 1) ? fe_f(c, 1) : 2.0, 2, 3, -1); }
+void fe_lower_norm(fe_call *c)
+{
+    norm(c, fe_has(c, 1) ? fe_f(c, 1) : 2.0, 2, 3, -1);
+}
 
 void fe_lower_norm_all(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, fe_cast(c->l, x->dtype, vector_norm(c->l, wide(c->l, x), fe_f(c, 1), all_dims(x), false)));
+    fe_ret(c, fe_cast(c->l, x->dtype,
+                      vector_norm(c->l, wide(c->l, x), fe_f(c, 1), all_dims(x), false)));
 }
 
 void fe_lower_dist(fe_call *c)
 {
     fe_tensor *d = fe_arith(c->l, IR_sub, fe_t(c, 0), fe_t(c, 1));
-    fe_ret(c, fe_cast(c->l, d->dtype, vector_norm(c->l, wide(c->l, d), fe_f(c, 2), all_dims(d), false)));
+    fe_ret(c, fe_cast(c->l, d->dtype,
+                      vector_norm(c->l, wide(c->l, d), fe_f(c, 2), all_dims(d), false)));
 }
 
 void fe_lower_pairwise_distance(fe_call *c) /* x1 x2 p eps keepdim */
@@ -275,11 +309,13 @@ void fe_lower_cdist(fe_call *c)
     fe_tensor *a = fe_t(c, 0), *b = fe_t(c, 1);
     if (a->rank < 2 || b->rank < 2)
         fe_fail(l, "rows of a tensor of rank %lld", (long long)MIN(a->rank, b->rank));
-    fe_tensor *d = fe_op2(l, IR_sub, fe_unsqueeze(l, a, a->rank - 1), fe_unsqueeze(l, b, b->rank - 2));
+    fe_tensor *d =
+        fe_op2(l, IR_sub, fe_unsqueeze(l, a, a->rank - 1), fe_unsqueeze(l, b, b->rank - 2));
     fe_ret(c, vector_norm(l, d, fe_f(c, 2), bit(d->rank - 1), false));
 }
 
-/* ---- softmax ------------------------------------------------------------------------------------ */
+/* ---- softmax ------------------------------------------------------------------------------------
+ */
 
 fe_tensor *fe_softmax(fe_lower *l, const fe_tensor *x, i64 d, bool is_log)
 {
@@ -315,7 +351,8 @@ void fe_lower_softmax_core(fe_call *c) /* self dim half_to_float */
     fe_lower *l = c->l;
     fe_tensor *x = fe_t(c, 0);
     u8 t = fe_b(c, 2) ? DT_f32 : x->dtype;
-    fe_ret(c, fe_cast(l, t, fe_softmax(l, fe_cast(l, fe_wide(t), x), fe_axis_i(c, x, 1), c->row->code)));
+    fe_ret(c, fe_cast(l, t,
+                      fe_softmax(l, fe_cast(l, fe_wide(t), x), fe_axis_i(c, x, 1), c->row->code)));
 }
 
 void fe_lower_safe_softmax(fe_call *c)
@@ -340,12 +377,14 @@ void fe_lower_logsumexp(fe_call *c)
     fe_tensor *m = fe_reduce(l, IR_MAX, x, dims, true);
     fe_tensor *huge = fe_op2n(l, IR_eq, fe_op1(l, IR_abs, m), (f64)INFINITY);
     fe_tensor *shift = fe_where(l, huge, fe_num(l, x->dtype, 0), m);
-    fe_tensor *sum = fe_reduce(l, IR_SUM, fe_op1(l, IR_exp, fe_op2(l, IR_sub, x, shift)), dims, true);
+    fe_tensor *sum =
+        fe_reduce(l, IR_SUM, fe_op1(l, IR_exp, fe_op2(l, IR_sub, x, shift)), dims, true);
     fe_tensor *r = fe_op2(l, IR_add, fe_op1(l, IR_log, sum), shift);
     fe_ret(c, fe_cast(l, t, fe_b(c, 2) ? r : fe_drop(l, r, dims)));
 }
 
-/* ---- norms ---------------------------------------------------------------------------------------- */
+/* ---- norms
+ * ---------------------------------------------------------------------------------------- */
 
 static u64 trailing(fe_call *c, const fe_tensor *x, i64 arg)
 {
@@ -425,7 +464,8 @@ static fe_tensor *channels(fe_lower *l, fe_tensor *w, i64 rank, u8 type)
 }
 
 /* Statistics over each of `groups` parts of dim 1 and everything after it. */
-static fe_tensor *grouped(fe_lower *l, fe_tensor *x, i64 groups, f64 eps, fe_tensor **m, fe_tensor **r)
+static fe_tensor *grouped(fe_lower *l, fe_tensor *x, i64 groups, f64 eps, fe_tensor **m,
+                          fe_tensor **r)
 {
     i64 sizes[FE_MAX_RANK + 1], back[FE_MAX_RANK];
     if (x->rank < 2 || groups < 1 || x->dims[1].extent % groups)
@@ -493,7 +533,8 @@ void fe_lower_batch_norm_core(fe_call *c) /* input w b mean var momentum eps */
 }
 
 /* Statistics of this very batch, per channel over `over`. */
-static fe_tensor *by_batch(fe_call *c, fe_tensor *x, u64 over, f64 eps, fe_tensor **m, fe_tensor **r)
+static fe_tensor *by_batch(fe_call *c, fe_tensor *x, u64 over, f64 eps, fe_tensor **m,
+                           fe_tensor **r)
 {
     fe_lower *l = c->l;
     fe_tensor *y = standardized(l, x, over, eps, m, r);
@@ -527,7 +568,8 @@ void fe_lower_batch_norm_no_stats(fe_call *c) /* input w b training momentum eps
     fe_ret(c, fe_cast(l, fe_out_dtype(c, 2), fe_drop(l, r, over)));
 }
 
-/* ---- losses --------------------------------------------------------------------------------------- */
+/* ---- losses
+ * --------------------------------------------------------------------------------------- */
 
 /* reduction 0 none, 1 mean, 2 sum */
 static fe_tensor *reduced(fe_lower *l, fe_tensor *x, i64 reduction)
@@ -550,7 +592,7 @@ static fe_tensor *by_class(fe_lower *l, fe_tensor *w, const fe_tensor *x, i64 d)
 typedef struct nll_loss {
     fe_tensor *weight; /* of each class; may be absent */
     i64 reduction, ignore;
-    f64 smoothing; /* this share of the target spread over all classes */
+    f64 smoothing;    /* this share of the target spread over all classes */
     fe_tensor *total; /* out: the sum of the weights of what counts */
 } nll_loss;
 
@@ -615,7 +657,8 @@ void fe_lower_cross_entropy(fe_call *c) /* self target weight reduction ignore_i
     fe_ret(c, fe_cast(l, given->dtype, y));
 }
 
-void fe_lower_nll(fe_call *c) /* self target weight reduction ignore_index; code 1: also the weight */
+void fe_lower_nll(
+    fe_call *c) /* self target weight reduction ignore_index; code 1: also the weight */
 {
     fe_lower *l = c->l;
     fe_tensor *given = fe_t(c, 0);
@@ -654,7 +697,8 @@ void fe_lower_loss(fe_call *c) /* self target reduction [parameter] */
         }
     } else if (kind == FE_HINGE) {
         fe_tensor *zero = fe_num(l, a->dtype, 0);
-        fe_tensor *slack = fe_op2n(l, IR_max, fe_op2(l, IR_sub, fe_num(l, a->dtype, fe_f(c, 2)), a), 0);
+        fe_tensor *slack =
+            fe_op2n(l, IR_max, fe_op2(l, IR_sub, fe_num(l, a->dtype, fe_f(c, 2)), a), 0);
         fe_tensor *low = fe_where(l, fe_op2n(l, IR_ne, b, 1), slack, zero);
         y = fe_op2(l, IR_add, low, fe_where(l, fe_op2n(l, IR_ne, b, -1), a, zero));
     } else { /* kl_div: target * (log target - self), 0 where the target is 0 */

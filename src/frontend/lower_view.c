@@ -1,7 +1,10 @@
 /* Operators of ATen that move elements: views, slices, concatenation, repetition, padding. */
 #include "frontend/lower.h"
 
-static u64 bit(i64 d) { return (u64)1 << d; }
+static u64 bit(i64 d)
+{
+    return (u64)1 << d;
+}
 
 /* Sizes with one -1 inferred. */
 static void infer(fe_call *c, const fe_tensor *x, i64 *sizes, i64 n)
@@ -180,7 +183,10 @@ void fe_lower_unsqueeze(fe_call *c)
     fe_ret(c, fe_unsqueeze(c->l, x, d));
 }
 
-void fe_lower_squeeze(fe_call *c) { fe_ret(c, fe_drop(c->l, fe_t(c, 0), ~(u64)0)); }
+void fe_lower_squeeze(fe_call *c)
+{
+    fe_ret(c, fe_drop(c->l, fe_t(c, 0), ~(u64)0));
+}
 
 void fe_lower_squeeze_dims(fe_call *c)
 {
@@ -190,9 +196,13 @@ void fe_lower_squeeze_dims(fe_call *c)
     fe_ret(c, fe_drop(c->l, x, n ? fe_axes(c, x, 1) : 0));
 }
 
-/* ---- slices ----------------------------------------------------------------------------------- */
+/* ---- slices -----------------------------------------------------------------------------------
+ */
 
-static i64 clip(i64 i, i64 n) { return MAX(0, MIN(i < 0 ? i + n : i, n)); }
+static i64 clip(i64 i, i64 n)
+{
+    return MAX(0, MIN(i < 0 ? i + n : i, n));
+}
 
 static i64 slice_range(fe_call *c, const fe_tensor *x, i64 d, i64 first_arg, i64 *start, i64 *step)
 {
@@ -311,7 +321,8 @@ void fe_lower_unbind(fe_call *c)
         fe_ret(c, fe_select(c->l, x, d, k));
 }
 
-/* ---- joining -------------------------------------------------------------------------------------- */
+/* ---- joining
+ * -------------------------------------------------------------------------------------- */
 
 static fe_tensor **promoted(fe_call *c, i64 *n)
 {
@@ -356,7 +367,8 @@ void fe_lower_hstack(fe_call *c) /* code: the dim; hstack of vectors is along di
     fe_ret(c, fe_cat(c->l, xs, n, xs[0]->rank == 1 ? 0 : c->row->code));
 }
 
-/* ---- repetition ------------------------------------------------------------------------------------- */
+/* ---- repetition
+ * ------------------------------------------------------------------------------------- */
 
 static fe_tensor *repeated(fe_call *c, fe_tensor *x, const i64 *times, i64 n)
 {
@@ -394,7 +406,8 @@ void fe_lower_repeat_interleave(fe_call *c) /* self repeats dim */
     fe_ret(c, fe_repeat_dim(c->l, x, d, fe_i(c, 1), true));
 }
 
-/* ---- order and padding ------------------------------------------------------------------------------ */
+/* ---- order and padding
+ * ------------------------------------------------------------------------------ */
 
 void fe_lower_flip(fe_call *c)
 {
@@ -416,7 +429,8 @@ static fe_tensor *rolled(fe_lower *l, fe_tensor *x, i64 d, i64 shift)
     shift = (shift % n + n) % n;
     if (shift == 0)
         return x;
-    fe_tensor *parts[2] = {fe_slice(l, x, d, n - shift, shift, 1), fe_slice(l, x, d, 0, n - shift, 1)};
+    fe_tensor *parts[2] = {fe_slice(l, x, d, n - shift, shift, 1),
+                           fe_slice(l, x, d, 0, n - shift, 1)};
     return fe_cat(l, parts, 2, d);
 }
 
@@ -494,7 +508,8 @@ void fe_lower_pad(fe_call *c) /* self pad mode value; code 1: self pad value */
     fe_ret(c, x);
 }
 
-/* ---- diagonals, windows, shuffles ---------------------------------------------------------------- */
+/* ---- diagonals, windows, shuffles
+ * ---------------------------------------------------------------- */
 
 void fe_lower_diagonal(fe_call *c)
 {
@@ -554,9 +569,11 @@ void fe_lower_pixel_shuffle(fe_call *c)
         fe_fail(l, "channels that are no multiple of %lld", (long long)(r * r));
     for (i64 d = 0; d < n - 3; d++)
         sizes[d] = x->dims[d].extent, order[d] = d;
-    i64 b = n - 3, ch = x->dims[b].extent / (r * r), h = x->dims[b + 1].extent, w = x->dims[b + 2].extent;
+    i64 b = n - 3, ch = x->dims[b].extent / (r * r), h = x->dims[b + 1].extent,
+        w = x->dims[b + 2].extent;
     sizes[b] = ch, sizes[b + 1] = r, sizes[b + 2] = r, sizes[b + 3] = h, sizes[b + 4] = w;
-    order[b] = b, order[b + 1] = b + 3, order[b + 2] = b + 1, order[b + 3] = b + 4, order[b + 4] = b + 2;
+    order[b] = b, order[b + 1] = b + 3, order[b + 2] = b + 1, order[b + 3] = b + 4,
+    order[b + 4] = b + 2;
     fe_tensor *y = fe_permute(l, fe_view(l, x, n + 2, sizes), order);
     sizes[b] = ch, sizes[b + 1] = h * r, sizes[b + 2] = w * r;
     fe_ret(c, fe_view(l, y, n, sizes));

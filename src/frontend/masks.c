@@ -1,9 +1,9 @@
 /* masks: constant masks, recognised by what they hold.
  *
  * A buffer that is constant along every diagonal and takes one value on a band lo <= j - i <= hi of
- * them and another elsewhere (triangles, windows, as bools or as 0 and -inf) is the predicate, and with
- * two numbers a choice between them. Everything that knows about positions then applies to it, as if
- * the program had computed it. */
+ * them and another elsewhere (triangles, windows, as bools or as 0 and -inf) is the predicate, and
+ * with two numbers a choice between them. Everything that knows about positions then applies to it,
+ * as if the program had computed it. */
 #include "frontend/lower.h"
 
 enum { MAX_ELEMENTS = 1 << 24 };
@@ -21,7 +21,10 @@ static bool is_same(const plane *p, i64 a, i64 b)
 }
 
 /* Position of the first element of the diagonal j - i = d. */
-static i64 first_of(const plane *p, i64 d) { return d >= 0 ? d : -d * p->columns; }
+static i64 first_of(const plane *p, i64 d)
+{
+    return d >= 0 ? d : -d * p->columns;
+}
 
 static bool is_toeplitz(const plane *p)
 {
@@ -64,8 +67,7 @@ fe_tensor *fe_mask_of(fe_lower *l, const fe_tensor *in, const fe_weight *w)
     for (i64 d = 0; d < in->rank; d++)
         if (in->dims[d].extent > 1 && n++ < 2)
             dims[n - 1] = d;
-    if (n != 2 || !in->term || in->is_foreign || w->is_absent ||
-        w->count > MAX_ELEMENTS)
+    if (n != 2 || !in->term || in->is_foreign || w->is_absent || w->count > MAX_ELEMENTS)
         return NULL;
     i64 shape[2] = {in->dims[dims[0]].extent, in->dims[dims[1]].extent};
     tensor t = {w->fqn, (dtype)in->dtype, 2, shape, NULL};

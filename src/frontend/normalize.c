@@ -1,16 +1,17 @@
 /* normalize: local identities that give one idiom one spelling.
  *
- * The exporter writes one module in three dialects; after this pass they are one program. Every rule
- * looks at an operator and its operands, holds by itself over the reals (with -inf as a mask value, and
- * finite operands of products), and makes the term smaller or moves it toward one spelling:
+ * The exporter writes one module in three dialects; after this pass they are one program. Every
+ * rule looks at an operator and its operands, holds by itself over the reals (with -inf as a mask
+ * value, and finite operands of products), and makes the term smaller or moves it toward one
+ * spelling:
  *
  *   numbers      folded; a product's number stands outermost: (x*c)*y = (x*y)*c, also out of sums,
  *                products over atoms and renames; x/c = x * (1/c); x - c = x + -c
  *   powers       x*x = square, 1/sqrt = rsqrt, x * (1/y) = x/y
  *   casts        between floats only the last counts; a half operator between f32 casts is f32
  *   conditions   `not` sinks to comparisons; integer comparisons are affine: no subtraction, one
- *                constant; x + where(c, 0, -inf) = where(c, x, -inf); the constant branch comes last
- *   softmax      any(x != -inf) = (max x != -inf); that is true where no row can be all masked
+ *                constant; x + where(c, 0, -inf) = where(c, x, -inf); the constant branch comes
+ * last softmax      any(x != -inf) = (max x != -inf); that is true where no row can be all masked
  *   products     a sum of a product is a matmul
  *   positions    renames and slices of index expressions are index expressions
  *
@@ -21,15 +22,28 @@
 #include "frontend/normalize.h"
 #include "ir/scalar.h"
 
-/* ---- reading terms ------------------------------------------------------------------------------ */
+/* ---- reading terms ------------------------------------------------------------------------------
+ */
 
-const ir_node *nz_at(const nz *z, ir_term t) { return &z->p->nodes.at[t.i]; }
+const ir_node *nz_at(const nz *z, ir_term t)
+{
+    return &z->p->nodes.at[t.i];
+}
 
-bool nz_is(const nz *z, ir_term t, ir_op op) { return nz_at(z, t)->op == op; }
+bool nz_is(const nz *z, ir_term t, ir_op op)
+{
+    return nz_at(z, t)->op == op;
+}
 
-ir_term nz_arg(const nz *z, ir_term t, i64 i) { return nz_at(z, t)->args[i]; }
+ir_term nz_arg(const nz *z, ir_term t, i64 i)
+{
+    return nz_at(z, t)->args[i];
+}
 
-static bool is_float(const nz *z, ir_term t) { return dtype_is_float((dtype)nz_at(z, t)->dtype); }
+static bool is_float(const nz *z, ir_term t)
+{
+    return dtype_is_float((dtype)nz_at(z, t)->dtype);
+}
 
 static bool is_wide(const nz *z, ir_term t)
 {
@@ -65,7 +79,8 @@ ir_term nz_const(nz *z, u8 type, f64 x)
     return ir_i(z->p, (dtype)type, (i64)x);
 }
 
-/* ---- folding ------------------------------------------------------------------------------------- */
+/* ---- folding
+ * ------------------------------------------------------------------------------------- */
 
 #define NONE 0
 /* The rows as they stand; `where` has a condition, not a float, and is folded by its caller. */
@@ -128,9 +143,10 @@ static bool fold(nz *z, ir_op op, u8 type, const ir_term *x, i64 n, ir_term *out
         if (dtype_is_float((dtype)type))
             *out = ir_f(z->p, (dtype)type, from_float ? f[0] : (f64)i[0]);
         else
-            *out = ir_i(z->p, (dtype)type, from_float ? eqf_int_of_f64((dtype)type, f[0])
-                                           : type == DT_bool ? i[0] != 0
-                                                             : eqf_wrap((dtype)type, i[0]));
+            *out = ir_i(z->p, (dtype)type,
+                        from_float        ? eqf_int_of_f64((dtype)type, f[0])
+                        : type == DT_bool ? i[0] != 0
+                                          : eqf_wrap((dtype)type, i[0]));
         return true;
     }
     if (op == IR_where) {
@@ -151,11 +167,15 @@ static bool fold(nz *z, ir_op op, u8 type, const ir_term *x, i64 n, ir_term *out
     return true;
 }
 
-/* ---- constructors --------------------------------------------------------------------------------- */
+/* ---- constructors
+ * --------------------------------------------------------------------------------- */
 
 static ir_term simplify(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n);
 
-ir_term nz_1(nz *z, ir_op op, ir_term a) { return simplify(z, op, (ir_attr){0}, &a, 1); }
+ir_term nz_1(nz *z, ir_op op, ir_term a)
+{
+    return simplify(z, op, (ir_attr){0}, &a, 1);
+}
 
 ir_term nz_2(nz *z, ir_op op, ir_term a, ir_term b)
 {
@@ -174,7 +194,10 @@ ir_term nz_cast(nz *z, u8 type, ir_term a)
     return simplify(z, IR_cast, (ir_attr){.dtype = type}, &a, 1);
 }
 
-static ir_term scaled(nz *z, ir_term x, f64 c) { return nz_2(z, IR_mul, x, nz_const(z, nz_at(z, x)->dtype, c)); }
+static ir_term scaled(nz *z, ir_term x, f64 c)
+{
+    return nz_2(z, IR_mul, x, nz_const(z, nz_at(z, x)->dtype, c));
+}
 
 /* x = y * c with c a finite number of a wide float (neg is -1)? */
 static bool split_scale(const nz *z, ir_term x, ir_term *y, f64 *c)
@@ -193,7 +216,8 @@ static bool split_scale(const nz *z, ir_term x, ir_term *y, f64 *c)
     return false;
 }
 
-/* ---- rules: arithmetic --------------------------------------------------------------------------- */
+/* ---- rules: arithmetic
+ * --------------------------------------------------------------------------- */
 
 static bool rule_mul(nz *z, const ir_term *x, ir_term *out)
 {
@@ -261,7 +285,8 @@ static bool rule_div(nz *z, const ir_term *x, ir_term *out)
         *out = x[0];
         return true;
     }
-    if (nz_number(z, x[1], &c) && isfinite(c) && c != 0.0 && isfinite(1.0 / c) && is_wide(z, x[0])) {
+    if (nz_number(z, x[1], &c) && isfinite(c) && c != 0.0 && isfinite(1.0 / c) &&
+        is_wide(z, x[0])) {
         *out = scaled(z, x[0], 1.0 / c);
         return true;
     }
@@ -386,7 +411,8 @@ static bool rule_one(nz *z, ir_op op, ir_term x, ir_term *out)
         *out = x;
         return is_float(z, x) || nz_is(z, x, IR_abs);
     }
-    if (op == IR_recip && (nz_is(z, x, IR_sqrt) || nz_is(z, x, IR_rsqrt) || nz_is(z, x, IR_recip))) {
+    if (op == IR_recip &&
+        (nz_is(z, x, IR_sqrt) || nz_is(z, x, IR_rsqrt) || nz_is(z, x, IR_recip))) {
         ir_term inner = nz_arg(z, x, 0);
         *out = nz_is(z, x, IR_sqrt)    ? nz_1(z, IR_rsqrt, inner)
                : nz_is(z, x, IR_rsqrt) ? nz_1(z, IR_sqrt, inner)
@@ -398,7 +424,8 @@ static bool rule_one(nz *z, ir_op op, ir_term x, ir_term *out)
     return false;
 }
 
-/* ---- rules: casts -------------------------------------------------------------------------------- */
+/* ---- rules: casts
+ * -------------------------------------------------------------------------------- */
 
 /* Does every value of dtype a have its exact image in b? */
 static bool is_exact(u8 a, u8 b)
@@ -445,7 +472,8 @@ static bool rule_cast(nz *z, u8 type, ir_term x, ir_term *out)
     return false;
 }
 
-/* ---- rules: conditions --------------------------------------------------------------------------- */
+/* ---- rules: conditions
+ * --------------------------------------------------------------------------- */
 
 static bool rule_not(nz *z, ir_term x, ir_term *out)
 {
@@ -609,7 +637,8 @@ static bool rule_where(nz *z, const ir_term *x, ir_term *out)
     return false;
 }
 
-/* ---- rules: sums and products over atoms ------------------------------------------------------------- */
+/* ---- rules: sums and products over atoms
+ * ------------------------------------------------------------- */
 
 static bool has_all(ir_atoms set, ir_atoms wanted)
 {
@@ -652,7 +681,8 @@ static bool rule_reduce(nz *z, ir_attr attr, ir_term x, ir_term *out)
             if (is_value(z, n->args[i], (f64)-INFINITY)) {
                 ir_term k = n->args[i];
                 y = n->args[1 - i];
-                ir_term m = simplify(z, IR_reduce, (ir_attr){.reducer = IR_MAX, .axis = attr.axis}, &y, 1);
+                ir_term m =
+                    simplify(z, IR_reduce, (ir_attr){.reducer = IR_MAX, .axis = attr.axis}, &y, 1);
                 *out = nz_2(z, test, m, k);
                 return true;
             }
@@ -694,7 +724,8 @@ static bool rule_rename(nz *z, ir_attr attr, ir_term x, ir_term *out)
     }
     if (n->op == IR_rename) {
         /* first n's mapping, then this one */
-        ir_atom *from = NEW_N(z->p->a, ir_atom, n->dims.n), *to = NEW_N(z->p->a, ir_atom, n->dims.n);
+        ir_atom *from = NEW_N(z->p->a, ir_atom, n->dims.n),
+                *to = NEW_N(z->p->a, ir_atom, n->dims.n);
         const ir_node *inner = nz_at(z, n->args[0]);
         ir_attr first = n->attr;
         ir_term base = n->args[0];
@@ -724,7 +755,8 @@ ir_term nz_slice(nz *z, ir_term x, ir_atom k, i64 start, ir_atoms to, const i64 
     ints[0] = start;
     for (i64 i = 0; i < to.n; i++)
         ints[1 + i] = steps[i];
-    ir_attr attr = {.axis = {arena_copy(z->p->a, &k, sizeof k), 1}, .to = to, .ints = {ints, 1 + to.n}};
+    ir_attr attr = {
+        .axis = {arena_copy(z->p->a, &k, sizeof k), 1}, .to = to, .ints = {ints, 1 + to.n}};
     if (to.n == 1 && start == 0 && steps[0] == 1 && ir_extent(z->p, k) == ir_extent(z->p, to.at[0]))
         return nz_rename(z, x, attr.axis, to);
     return simplify(z, IR_slice, attr, &x, 1);
@@ -945,9 +977,13 @@ static ir_term simplify(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n)
     return ir_make(z->p, op, attr, x, n);
 }
 
-/* ---- rules about use: half types ------------------------------------------------------------------- */
+/* ---- rules about use: half types
+ * ------------------------------------------------------------------- */
 
-static bool is_half(u8 type) { return type == DT_f16 || type == DT_bf16; }
+static bool is_half(u8 type)
+{
+    return type == DT_f16 || type == DT_bf16;
+}
 
 /* Arithmetic that may as well run in f32. */
 static bool is_arithmetic(const ir_node *n)
@@ -964,9 +1000,9 @@ static ir_term widened(nz *z, const ir_node *n, const ir_term *args)
     return simplify(z, n->op, n->attr, wide, n->arg_count);
 }
 
-/* Keeps in f32 what only f32 readers want (a half operator between casts), and what came from f32 for
- * this operator alone. Rounding less than eager does is allowed; what the program stores in a half
- * type still is one. */
+/* Keeps in f32 what only f32 readers want (a half operator between casts), and what came from f32
+ * for this operator alone. Rounding less than eager does is allowed; what the program stores in a
+ * half type still is one. */
 static bool rule_half(nz *z, const ir_node *n, const ir_term *args, ir_term *out)
 {
     if (n->op == IR_cast && n->dtype == DT_f32) {
@@ -996,7 +1032,8 @@ static bool rule_half(nz *z, const ir_node *n, const ir_term *args, ir_term *out
     return false;
 }
 
-/* ---- the driver ------------------------------------------------------------------------------------- */
+/* ---- the driver
+ * ------------------------------------------------------------------------------------- */
 
 static void count_uses(nz *z)
 {

@@ -28,7 +28,8 @@ ir_term nz_rename(nz *z, ir_term x, ir_atoms from, ir_atoms to);
 /* x itself when it lacks k. */
 ir_term nz_slice(nz *z, ir_term x, ir_atom k, i64 start, ir_atoms to, const i64 *steps);
 
-/* ---- normalize_index.c ------------------------------------------------------------------------- */
+/* ---- normalize_index.c -------------------------------------------------------------------------
+ */
 
 /* The comparison of i64 terms in affine form: positive parts left and right, one constant. */
 bool nz_affine(nz *z, ir_op op, const ir_term *x, ir_term *out);
@@ -37,8 +38,8 @@ bool nz_index_map(nz *z, ir_op op, ir_attr attr, ir_term x, ir_term *out);
 /* An integer index expression over at most one atom, and its value at a position. */
 bool nz_has_values(nz *z, ir_term x);
 i64 nz_value_at(nz *z, ir_term x, i64 position);
-/* At every coordinate of the other atoms, is x above -inf somewhere along `axis`? Inputs of products
- * count as finite. */
+/* At every coordinate of the other atoms, is x above -inf somewhere along `axis`? Inputs of
+ * products count as finite. */
 bool nz_is_live(nz *z, ir_term x, ir_atoms axis);
 
 #endif

@@ -1,14 +1,15 @@
 /* Index expressions: pointwise terms over iotas and numbers, and the masks made of them.
  *
  * They are evaluated, not matched: an affine form is collected from whatever additions and
- * subtractions there are; whether a mask leaves a row empty is found by looking for a witness at every
- * row. */
+ * subtractions there are; whether a mask leaves a row empty is found by looking for a witness at
+ * every row. */
 #include <math.h>
 
 #include "frontend/normalize.h"
 #include "ir/scalar.h"
 
-/* ---- affine forms ------------------------------------------------------------------------------ */
+/* ---- affine forms ------------------------------------------------------------------------------
+ */
 
 typedef struct affine {
     VEC(ir_term) terms;
@@ -124,7 +125,8 @@ bool nz_affine(nz *z, ir_op op, const ir_term *x, ir_term *out)
     return true;
 }
 
-/* ---- maps of index expressions --------------------------------------------------------------------- */
+/* ---- maps of index expressions
+ * --------------------------------------------------------------------- */
 
 static bool is_index(const nz *z, ir_term t, i64 depth)
 {
@@ -182,7 +184,8 @@ bool nz_index_map(nz *z, ir_op op, ir_attr attr, ir_term x, ir_term *out)
     return true;
 }
 
-/* ---- rows that a mask leaves ----------------------------------------------------------------------- */
+/* ---- rows that a mask leaves
+ * ----------------------------------------------------------------------- */
 
 typedef struct point {
     nz *z;
@@ -265,9 +268,27 @@ static bool can_evaluate(const nz *z, ir_term t, i64 depth)
     case IR_const:
     case IR_iota:
         return true;
-    case IR_cast: case IR_add: case IR_sub: case IR_mul: case IR_max: case IR_min: case IR_abs:
-    case IR_neg: case IR_floordiv: case IR_truncdiv: case IR_mod: case IR_fmod: case IR_lt: case IR_le: case IR_eq: case IR_ne:
-    case IR_and: case IR_or: case IR_xor: case IR_not: case IR_where:
+    case IR_cast:
+    case IR_add:
+    case IR_sub:
+    case IR_mul:
+    case IR_max:
+    case IR_min:
+    case IR_abs:
+    case IR_neg:
+    case IR_floordiv:
+    case IR_truncdiv:
+    case IR_mod:
+    case IR_fmod:
+    case IR_lt:
+    case IR_le:
+    case IR_eq:
+    case IR_ne:
+    case IR_and:
+    case IR_or:
+    case IR_xor:
+    case IR_not:
+    case IR_where:
         break;
     default:
         return false;
@@ -412,4 +433,7 @@ static bool is_live(nz *z, ir_term x, ir_atoms axis, i64 depth)
     }
 }
 
-bool nz_is_live(nz *z, ir_term x, ir_atoms axis) { return is_live(z, x, axis, MAX_DEPTH); }
+bool nz_is_live(nz *z, ir_term x, ir_atoms axis)
+{
+    return is_live(z, x, axis, MAX_DEPTH);
+}

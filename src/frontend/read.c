@@ -2,8 +2,8 @@
  *
  * 1. Every symbolic size gets a value; ranges and guards are checked with them.
  * 2. Inputs become `in` drafts, nodes are lowered in order (lower.c), outputs are collected. In the
- *    training form what was written to buffers and inputs becomes outputs, in the order in which the
- *    functional form lists them: so both give one program.
+ *    training form what was written to buffers and inputs becomes outputs, in the order in which
+ * the functional form lists them: so both give one program.
  * 3. Drafts are resolved, brought to normal form (normalize.c) and made canonical.
  *
  * Guards that cannot be evaluated, and arguments that the exporter baked in, are preconditions. */
@@ -11,7 +11,8 @@
 
 typedef VEC(fe_size) size_list;
 
-/* ---- sizes and guards ------------------------------------------------------------------------- */
+/* ---- sizes and guards -------------------------------------------------------------------------
+ */
 
 static bool symbol_value(void *user, u32 symbol, i64 *out)
 {
@@ -68,9 +69,10 @@ static void fix_symbols(fe_lower *l, const fe_read_options *o, size_list *sizes)
             l->symbol_values[i] = symbol->hint;
         if (!is_given && !symbol->has_hint && symbol->depends_on_data)
             l->symbol_values[i] = 2; /* stands in: what uses it is a boundary */
-        l->symbol_known[i] = is_given || symbol->depends_on_data || (o->use_hints && symbol->has_hint);
-        vec_push(l->a, sizes, (fe_size){symbol->name, l->symbol_values[i], !is_given,
-                                        symbol->depends_on_data});
+        l->symbol_known[i] =
+            is_given || symbol->depends_on_data || (o->use_hints && symbol->has_hint);
+        vec_push(l->a, sizes,
+                 (fe_size){symbol->name, l->symbol_values[i], !is_given, symbol->depends_on_data});
     }
 }
 
@@ -82,8 +84,8 @@ static void check_guards(fe_lower *l)
         const fe_range *r = &s->ranges[i];
         if (!r->expr || !fe_expr_int(r->expr, &l->env, &v))
             continue;
-        bool depends_on_data = r->expr->op == FE_EXPR_SYMBOL &&
-                               s->symbols[r->expr->symbol].depends_on_data;
+        bool depends_on_data =
+            r->expr->op == FE_EXPR_SYMBOL && s->symbols[r->expr->symbol].depends_on_data;
         if (!depends_on_data && ((r->has_min && v < r->min) || (r->has_max && v > r->max)))
             eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, r->text,
                       "the value %lld is outside of what the program was exported for (%lld to %s)",
@@ -100,7 +102,8 @@ static void check_guards(fe_lower *l)
     }
 }
 
-/* ---- inputs ----------------------------------------------------------------------------------- */
+/* ---- inputs -----------------------------------------------------------------------------------
+ */
 
 typedef struct input {
     fe_tensor *t; /* NULL: nothing to pass */
@@ -117,9 +120,9 @@ static void print_size(fe_lower *l, str *s, const fe_expr *e, bool is_inner)
     static const struct {
         u8 op;
         const char *text;
-    } infix[] = {{FE_EXPR_ADD, " + "},       {FE_EXPR_MUL, "*"},       {FE_EXPR_POW, "**"},
-                 {FE_EXPR_FLOORDIV, "//"},   {FE_EXPR_MOD, " % "},     {FE_EXPR_TRUEDIV, "/"},
-                 {FE_EXPR_MAX, "max"},       {FE_EXPR_MIN, "min"}};
+    } infix[] = {{FE_EXPR_ADD, " + "},     {FE_EXPR_MUL, "*"},   {FE_EXPR_POW, "**"},
+                 {FE_EXPR_FLOORDIV, "//"}, {FE_EXPR_MOD, " % "}, {FE_EXPR_TRUEDIV, "/"},
+                 {FE_EXPR_MAX, "max"},     {FE_EXPR_MIN, "min"}};
     if (e->op == FE_EXPR_INT) {
         str_printf(s, "%lld", (long long)e->i);
         return;
@@ -151,7 +154,8 @@ static void print_size(fe_lower *l, str *s, const fe_expr *e, bool is_inner)
 static u32 unique_name(fe_lower *l, const input *before, i64 n, const char *want)
 {
     for (i64 k = 0;; k++) {
-        u32 id = intern_cstr(l->p->names, k ? arena_printf(l->a, "%s.%lld", want, (long long)k) : want);
+        u32 id =
+            intern_cstr(l->p->names, k ? arena_printf(l->a, "%s.%lld", want, (long long)k) : want);
         bool is_taken = false;
         for (i64 i = 0; i < n; i++)
             is_taken = is_taken || (before[i].t && before[i].name == id);
@@ -184,8 +188,8 @@ static fe_tensor *input_tensor(fe_lower *l, input *in, u8 type, i64 rank, const 
             vec_push(l->a, &to, dims[d].vars.at[0]);
     }
     if (!is_empty)
-        in->draft = fe_draft_new(l, (fe_draft){.op = IR_in, .dtype = type, .name = in->name,
-                                               .to = {to.at, to.n}});
+        in->draft = fe_draft_new(
+            l, (fe_draft){.op = IR_in, .dtype = type, .name = in->name, .to = {to.at, to.n}});
     return fe_tensor_new(l, in->draft, type, rank, dims);
 }
 
@@ -238,9 +242,10 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
         }
         in->t = input_tensor(l, in, fe_stand_in(v->dtype), rank, dims);
         in->t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
-        fe_tensor *mask = l->use_constants && in->weight && in->role != IR_PARAMETER && !l->has_writes
-                              ? fe_mask_of(l, in->t, in->weight)
-                              : NULL;
+        fe_tensor *mask =
+            l->use_constants && in->weight && in->role != IR_PARAMETER && !l->has_writes
+                ? fe_mask_of(l, in->t, in->weight)
+                : NULL;
         if (mask) {
             *slot = (fe_slot){.t = mask, .is_set = true};
             return;
@@ -253,7 +258,8 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
     fe_number x;
     if (v->number && fe_expr_eval(v->number, &l->env, &x)) {
         slot->is_number = true;
-        slot->number = x.is_real ? (fe_scalar){DK_FLOAT, 0, x.f} : (fe_scalar){DK_INT, x.i, (f64)x.i};
+        slot->number =
+            x.is_real ? (fe_scalar){DK_FLOAT, 0, x.f} : (fe_scalar){DK_INT, x.i, (f64)x.i};
         str s = str_new(l->a);
         str_printf(&s, "%s == ", source->name);
         if (x.is_real)
@@ -268,7 +274,8 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
     }
 }
 
-/* ---- outputs ----------------------------------------------------------------------------------- */
+/* ---- outputs -----------------------------------------------------------------------------------
+ */
 
 typedef struct output {
     u32 name;
@@ -325,7 +332,9 @@ static output *collect_outputs(fe_lower *l, fe_scope *top, i64 *count)
             continue;
         if (!root_slot(fe_slot_of(top, in->arg.value))->writes)
             continue;
-        fe_output o = {.kind = FE_OUT_MUTATION, .target = i, .arg = in->arg,
+        fe_output o = {.kind = FE_OUT_MUTATION,
+                       .target = i,
+                       .arg = in->arg,
                        .want = in->fqn && in->weight ? in->fqn : in->name};
         vec_push(l->a, &list, o);
     }
@@ -367,7 +376,8 @@ static void read_weight(void *user, eqf_ctx *ctx, i64 i, void *out)
     fe_weight_read(w->source, w->by_port[i], out);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------
+ */
 
 static const ir_dim *port_dims(fe_lower *l, const fe_tensor *t)
 {
@@ -405,8 +415,12 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
         input *in = &inputs[i];
         if (!in->t)
             continue;
-        ir_port port = {.name = in->name, .role = in->role, .dtype = in->t->dtype,
-                        .rank = in->t->rank, .dims = port_dims(l, in->t), .key = in->key,
+        ir_port port = {.name = in->name,
+                        .role = in->role,
+                        .dtype = in->t->dtype,
+                        .rank = in->t->rank,
+                        .dims = port_dims(l, in->t),
+                        .key = in->key,
                         .symbols = in->symbols};
         l->p->origin = in->name;
         i64 at = ir_add_input(l->p, port);
@@ -426,8 +440,11 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
     fe_resolve(l, roots, n_out, terms);
     for (i64 i = 0; i < n_out; i++) {
         const fe_tensor *t = outputs[i].t;
-        ir_port port = {.name = outputs[i].name, .dtype = t->dtype, .rank = t->rank,
-                        .dims = port_dims(l, t), .term = t->term ? terms[t->term] : (ir_term){0}};
+        ir_port port = {.name = outputs[i].name,
+                        .dtype = t->dtype,
+                        .rank = t->rank,
+                        .dims = port_dims(l, t),
+                        .term = t->term ? terms[t->term] : (ir_term){0}};
         if (outputs[i].target >= 0)
             port.writes = port_of[outputs[i].target];
         ir_add_output(l->p, port);
@@ -489,13 +506,17 @@ static ir_program *read_archive(arena *a, const char *path, const fe_read_option
     ir_program *p = finish(l, inputs, top, o->keep_spelling);
     keep_live_boundaries(l, p);
     if (report)
-        *report = (fe_report){.torch_version = l->source->torch_version,
-                              .schema_major = l->source->schema_major,
-                              .schema_minor = l->source->schema_minor,
-                              .form = l->source->form == FE_FORM_TRAINING ? "training" : "functional",
-                              .sizes = sizes.at, .n_sizes = sizes.n,
-                              .boundaries = l->boundaries.at, .n_boundaries = l->boundaries.n,
-                              .notes = l->source->notes, .n_notes = l->source->n_notes};
+        *report =
+            (fe_report){.torch_version = l->source->torch_version,
+                        .schema_major = l->source->schema_major,
+                        .schema_minor = l->source->schema_minor,
+                        .form = l->source->form == FE_FORM_TRAINING ? "training" : "functional",
+                        .sizes = sizes.at,
+                        .n_sizes = sizes.n,
+                        .boundaries = l->boundaries.at,
+                        .n_boundaries = l->boundaries.n,
+                        .notes = l->source->notes,
+                        .n_notes = l->source->n_notes};
     return p;
 }
 

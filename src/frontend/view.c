@@ -26,7 +26,10 @@ static u32 expanded(fe_lower *l, u32 term, u8 type, fe_vars v)
             vec_push(l->a, &missing, v.at[i]);
     if (!missing.n)
         return term;
-    return fe_draft_new(l, (fe_draft){.op = IR_expand, .dtype = type, .args = &term, .arg_count = 1,
+    return fe_draft_new(l, (fe_draft){.op = IR_expand,
+                                      .dtype = type,
+                                      .args = &term,
+                                      .arg_count = 1,
                                       .to = {missing.at, missing.n}});
 }
 
@@ -51,8 +54,12 @@ static u32 reshape_term(fe_lower *l, u32 term, u8 type, fe_vars from, fe_vars to
     for (i64 i = 0; i < to.n; i++)
         vec_push(l->a, &both, to.at[i]);
     fe_keep_apart(l->space, (fe_vars){both.at, both.n});
-    return fe_draft_new(l, (fe_draft){.op = IR_reshape, .dtype = type, .axis = from, .to = to,
-                                      .args = &term, .arg_count = 1});
+    return fe_draft_new(l, (fe_draft){.op = IR_reshape,
+                                      .dtype = type,
+                                      .axis = from,
+                                      .to = to,
+                                      .args = &term,
+                                      .arg_count = 1});
 }
 
 /* Cuts the leaves v so that prefixes with the products of `sizes` exist; with `pass` 0 only says
@@ -82,8 +89,29 @@ static bool cut(fe_lower *l, fe_vars v, const i64 *sizes, i64 n, int pass)
     return true;
 }
 
+/* What a part of a concatenation was before fe_solid made its dim one variable: its term, and the
+ * variables that `axis` stands for. */
+static u32 unsolid(fe_lower *l, u32 term, u32 *axis, fe_vars *vars)
+{
+    const fe_draft *d = &l->drafts.at[term];
+    *vars = fe_flat(l->space, (fe_vars){axis, 1});
+    if (d->op != IR_reshape || d->to.n != 1 || fe_flat(l->space, d->to).at[0] != vars->at[0])
+        return term;
+    *vars = fe_flat(l->space, d->axis);
+    term = d->args[0];
+    d = &l->drafts.at[term];
+    if (d->op != IR_expand)
+        return term;
+    fe_vars to = fe_flat(l->space, d->to);
+    i64 found = 0;
+    for (i64 i = 0; i < to.n; i++)
+        for (i64 k = 0; k < vars->n; k++)
+            found += to.at[i] == vars->at[k];
+    return found == to.n ? d->args[0] : term;
+}
+
 /* A concatenation of equal parts whose variable is to be cut into (part, position) is a stack: made
- * anew, so that the parts keep their own variable. False when it is none. */
+ * anew, so that the parts keep their own variables. False when it is none. */
 static bool as_stack(fe_lower *l, u32 *term, u8 type, fe_vars group, const i64 *sizes, i64 n,
                      fe_dim *dims)
 {
@@ -100,16 +128,33 @@ static bool as_stack(fe_lower *l, u32 *term, u8 type, fe_vars group, const i64 *
             second = k;
     if (second < 0 || sizes[first] != d.arg_count)
         return false;
-    for (i64 k = 0; k < d.arg_count; k++)
-        if (!d.axis.at[k] || fe_var_extent(l->space, d.axis.at[k]) != sizes[second] ||
-            !fe_unify(l->space, fe_flat(l->space, (fe_vars){&d.axis.at[0], 1}).at[0],
-                      fe_flat(l->space, (fe_vars){&d.axis.at[k], 1}).at[0]))
+    u32 *args = NEW_N(l->a, u32, d.arg_count), *axis = NEW_N(l->a, u32, d.arg_count);
+    fe_vars tuple = {0};
+    for (i64 k = 0; k < d.arg_count; k++) {
+        fe_vars own;
+        axis[k] = d.axis.at[k];
+        if (!axis[k] || fe_var_extent(l->space, axis[k]) != sizes[second])
             return false;
+        args[k] = unsolid(l, d.args[k], &axis[k], &own);
+        if (k == 0)
+            tuple = own;
+        tuple = fe_flat(l->space, tuple), own = fe_flat(l->space, own);
+        if (own.n != tuple.n)
+            return false;
+        for (i64 i = 0; i < own.n; i++)
+            if (!fe_unify(l->space, tuple.at[i], own.at[i]))
+                return false;
+    }
+    if (l->is_last_reader) /* the concatenation is dead then; so are its pins and those of fe_cat */
+        for (i64 k = 0; k < 2 * d.arg_count; k++)
+            fe_unpin(l->space, axis[k % d.arg_count]);
     for (i64 k = 0; k < n; k++)
         dims[k] = (fe_dim){.extent = sizes[k]};
     dims[first] = fe_dim_new(l, sizes[first]);
-    dims[second].vars = fe_flat(l->space, (fe_vars){arena_copy(l->a, d.axis.at, 4), 1});
-    *term = fe_draft_new(l, (fe_draft){.op = IR_concat, .dtype = type, .args = d.args,
+    dims[second].vars = tuple;
+    *term = fe_draft_new(l, (fe_draft){.op = IR_concat,
+                                       .dtype = type,
+                                       .args = args,
                                        .arg_count = d.arg_count,
                                        .axis = {NEW_N(l->a, u32, d.arg_count), d.arg_count},
                                        .to = dims[first].vars});
@@ -303,10 +348,13 @@ fe_tensor *fe_slice(fe_lower *l, const fe_tensor *x, i64 d, i64 start, i64 n, i6
     fe_tensor *y = fe_solid(l, x, d);
     dims[d] = fe_dim_new(l, n);
     i64 ints[2] = {start, step};
-    u32 term = fe_draft_new(l, (fe_draft){.op = IR_slice, .dtype = x->dtype, .args = &y->term,
+    u32 term = fe_draft_new(l, (fe_draft){.op = IR_slice,
+                                          .dtype = x->dtype,
+                                          .args = &y->term,
                                           .arg_count = 1,
                                           .axis = fe_flat(l->space, y->dims[d].vars),
-                                          .to = dims[d].vars, .ints = {ints, n > 1 ? 2 : 1}});
+                                          .to = dims[d].vars,
+                                          .ints = {ints, n > 1 ? 2 : 1}});
     return fe_tensor_new(l, term, x->dtype, x->rank, dims);
 }
 
@@ -364,8 +412,12 @@ fe_tensor *fe_cat(fe_lower *l, fe_tensor *const *xs, i64 n, i64 d)
     }
     for (i64 i = 0; i < rank; i++)
         dims[i] = i == d ? fe_dim_new(l, extent) : out[i];
-    u32 term = fe_draft_new(l, (fe_draft){.op = IR_concat, .dtype = parts[0]->dtype, .args = args,
-                                          .arg_count = m, .axis = {axis, m}, .to = dims[d].vars});
+    u32 term = fe_draft_new(l, (fe_draft){.op = IR_concat,
+                                          .dtype = parts[0]->dtype,
+                                          .args = args,
+                                          .arg_count = m,
+                                          .axis = {axis, m},
+                                          .to = dims[d].vars});
     return fe_tensor_new(l, term, parts[0]->dtype, rank, dims);
 }
 
@@ -416,10 +468,12 @@ fe_tensor *fe_positions(fe_lower *l, const fe_tensor *x, i64 d)
         u32 here = fe_draft_new(l, (fe_draft){.op = IR_iota, .dtype = DT_i64, .axis = one});
         if (term) {
             u32 scale[2] = {term, fe_int(l, DT_i64, fe_var_extent(l->space, v.at[k]))->term};
-            u32 sum[2] = {fe_draft_new(l, (fe_draft){.op = IR_mul, .dtype = DT_i64, .args = scale,
-                                                     .arg_count = 2}), here};
-            here = fe_draft_new(l, (fe_draft){.op = IR_add, .dtype = DT_i64, .args = sum,
-                                              .arg_count = 2});
+            u32 sum[2] = {
+                fe_draft_new(
+                    l, (fe_draft){.op = IR_mul, .dtype = DT_i64, .args = scale, .arg_count = 2}),
+                here};
+            here = fe_draft_new(
+                l, (fe_draft){.op = IR_add, .dtype = DT_i64, .args = sum, .arg_count = 2});
         }
         term = here;
     }
@@ -435,10 +489,13 @@ fe_tensor *fe_flip(fe_lower *l, const fe_tensor *x, i64 d)
     fe_tensor *y = fe_solid(l, x, d);
     dims[d] = fe_dim_new(l, n);
     i64 ints[2] = {n - 1, -1};
-    u32 term = fe_draft_new(l, (fe_draft){.op = IR_slice, .dtype = x->dtype, .args = &y->term,
+    u32 term = fe_draft_new(l, (fe_draft){.op = IR_slice,
+                                          .dtype = x->dtype,
+                                          .args = &y->term,
                                           .arg_count = 1,
                                           .axis = fe_flat(l->space, y->dims[d].vars),
-                                          .to = dims[d].vars, .ints = {ints, 2}});
+                                          .to = dims[d].vars,
+                                          .ints = {ints, 2}});
     return fe_tensor_new(l, term, x->dtype, x->rank, dims);
 }
 
@@ -482,10 +539,13 @@ fe_tensor *fe_diagonal(fe_lower *l, const fe_tensor *x, i64 offset, i64 d1, i64 
         row = y->dims[d2];
     } else {
         fe_pin(l->space, fe_flat(l->space, row.vars).at[0]);
-        term = fe_draft_new(l, (fe_draft){.op = IR_slice, .dtype = x->dtype, .args = &term,
+        term = fe_draft_new(l, (fe_draft){.op = IR_slice,
+                                          .dtype = x->dtype,
+                                          .args = &term,
                                           .arg_count = 1,
                                           .axis = fe_flat(l->space, y->dims[d2].vars),
-                                          .to = fe_flat(l->space, row.vars), .ints = {ints, 2}});
+                                          .to = fe_flat(l->space, row.vars),
+                                          .ints = {ints, 2}});
     }
     dims.n = 0;
     for (i64 i = 0; i < x->rank; i++)
@@ -530,8 +590,12 @@ fe_tensor *fe_unfold(fe_lower *l, const fe_tensor *x, i64 d, i64 size, i64 step)
             ints[1 + m] = 1, to[m++] = dims[x->rank].vars.at[0];
         fe_vars axis = fe_flat(l->space, y->dims[d].vars);
         if (axis.n)
-            term = fe_draft_new(l, (fe_draft){.op = IR_slice, .dtype = x->dtype, .args = &y->term,
-                                              .arg_count = 1, .axis = axis, .to = {to, m},
+            term = fe_draft_new(l, (fe_draft){.op = IR_slice,
+                                              .dtype = x->dtype,
+                                              .args = &y->term,
+                                              .arg_count = 1,
+                                              .axis = axis,
+                                              .to = {to, m},
                                               .ints = {ints, 1 + m}});
     }
     return fe_tensor_new(l, term, x->dtype, x->rank + 1, dims);
@@ -573,12 +637,11 @@ fe_tensor *fe_slice_write(fe_lower *l, const fe_tensor *x, const fe_tensor *src,
     }
     /* Every step-th element: read the source at (position - start) / step where that is whole. */
     fe_tensor *at = fe_op2(l, IR_sub, fe_positions(l, x, d), fe_int(l, DT_i64, start));
-    fe_tensor *whole = fe_op2(l, IR_eq, fe_op2(l, IR_mod, at, fe_int(l, DT_i64, step)),
-                              fe_int(l, DT_i64, 0));
+    fe_tensor *whole =
+        fe_op2(l, IR_eq, fe_op2(l, IR_mod, at, fe_int(l, DT_i64, step)), fe_int(l, DT_i64, 0));
     fe_tensor *quotient = fe_op2(l, IR_floordiv, at, fe_int(l, DT_i64, step));
     fe_tensor *hit = fe_op2(l, IR_and, whole,
-                            fe_op2(l, IR_and,
-                                   fe_op2(l, IR_le, fe_int(l, DT_i64, 0), quotient),
+                            fe_op2(l, IR_and, fe_op2(l, IR_le, fe_int(l, DT_i64, 0), quotient),
                                    fe_op2(l, IR_lt, quotient, fe_int(l, DT_i64, n))));
     fe_tensor *safe = fe_where(l, hit, quotient, fe_int(l, DT_i64, 0));
     i64 all[FE_MAX_RANK];

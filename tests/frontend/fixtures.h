@@ -1,5 +1,5 @@
-/* The exported fixtures (tests/fixtures) as tests of the lowering: every form of every module is read,
- * made canonical, and evaluated in f64 against what PyTorch computed in f64. */
+/* The exported fixtures (tests/fixtures) as tests of the lowering: every form of every module is
+ * read, made canonical, and evaluated in f64 against what PyTorch computed in f64. */
 #ifndef EQF_TEST_FRONTEND_FIXTURES_H
 #define EQF_TEST_FRONTEND_FIXTURES_H
 
@@ -25,13 +25,14 @@ static inline void fixture_complain(eqf_ctx *ctx, const char *name, char form)
 {
     for (size_t i = 0; i < eqf_diag_count(ctx); i++) {
         eqf_diag d = eqf_diag_get(ctx, i);
-        print_error("%s.%c: %s: %s: %s\n", name, form, eqf_status_name(d.status), d.place, d.message);
+        print_error("%s.%c: %s: %s: %s\n", name, form, eqf_status_name(d.status), d.place,
+                    d.message);
     }
     eqf_ctx_clear(ctx);
 }
 
-/* Number of outputs that differ: relative L2 for floats, equality for the rest, infinities and NaN in
- * the same places. */
+/* Number of outputs that differ: relative L2 for floats, equality for the rest, infinities and NaN
+ * in the same places. */
 static inline i64 fixture_compare(const ir_program *p, const tensor *out, const tensor *want, i64 n,
                                   const char *name, char form)
 {
@@ -72,8 +73,8 @@ static inline i64 fixture_compare(const ir_program *p, const tensor *out, const 
     return bad + (p->outputs.n != n);
 }
 
-static inline i64 fixture_evaluate(arena *a, const ir_program *p, const char *stem, const char *name,
-                                   char form)
+static inline i64 fixture_evaluate(arena *a, const ir_program *p, const char *stem,
+                                   const char *name, char form)
 {
     i64 n_in, n_want;
     tensor *in = safetensors_read(a, arena_printf(a, "%s.in.safetensors", stem), &n_in);
@@ -107,8 +108,8 @@ static inline bool has_opaque(const ir_program *p)
     return false;
 }
 
-/* Reads one form, with the manifest's sizes; *text gets its canonical text (in keep), NULL when it has none. Returns the number of
- * failures. */
+/* Reads one form, with the manifest's sizes; *text gets its canonical text (in keep), NULL when it
+ * has none. Returns the number of failures. */
 static inline i64 fixture_form(eqf_ctx *ctx, arena *keep, const char *folder, const char *name,
                                char form, json_t *entry, fe_read_options options, char **text,
                                fixture_count *count)
@@ -125,8 +126,7 @@ static inline i64 fixture_form(eqf_ctx *ctx, arena *keep, const char *folder, co
     fclose(file);
     trap t;
     volatile i64 failures = 0;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         VEC(fe_dim_value) dims = {0};
         const char *symbol;
         json_t *value;
@@ -165,8 +165,8 @@ static inline i64 fixture_run(eqf_ctx *ctx, arena *keep, const char *folder, con
 {
     i64 bad = 0;
     for (int f = 0; f < 3; f++)
-        bad += fixture_form(ctx, keep, folder, name, "TFC"[f], entry, (fe_read_options){0}, &texts[f],
-                            count);
+        bad += fixture_form(
+            ctx, keep, folder, name, "TFC" [f], entry, (fe_read_options) { 0 }, &texts[f], count);
     return bad;
 }
 

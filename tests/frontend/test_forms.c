@@ -1,11 +1,14 @@
-/* Whole programs: the training, functional and core exports of one module are one canonical program,
- * with the numbers of PyTorch. */
+/* Whole programs: the training, functional and core exports of one module are one canonical
+ * program, with the numbers of PyTorch. */
 #include "fixtures.h"
 
 /* Programs whose forms cannot be equal: an operator without meaning here has another name or other
  * pieces in another form, or only the training form has it. */
 static const char *const differ[] = {
-    "attn_vmap_mask", "batch_norm_training", "boundaries_many", "uint8_values",
+    "attn_vmap_mask",
+    "batch_norm_training",
+    "boundaries_many",
+    "uint8_values",
 };
 
 static bool may_differ(const char *name)
@@ -53,7 +56,8 @@ static void every_form_gives_one_program(void **state)
     json_decref(manifest);
 }
 
-/* With masks read by their content the numbers stay, and GPT-2's buffer is a comparison of positions. */
+/* With masks read by their content the numbers stay, and GPT-2's buffer is a comparison of
+ * positions. */
 static void constant_masks_become_predicates(void **state)
 {
     (void)state;

@@ -27,7 +27,9 @@ static void sizes_that_do_not_fit(void **state)
         const char *path = arena_printf(a, FIXTURES "modules/%s.F.pt2", r->fixture);
         fe_read_options o = {.dims = r->dims, .n_dims = r->n_dims, .use_hints = r->use_hints};
         trap t;
-        TRY(ctx, t) { fe_read(a, path, &o, NULL); }
+        TRY (ctx, t) {
+            fe_read(a, path, &o, NULL);
+        }
         assert_int_equal(t.status, r->status);
         eqf_diag d = eqf_diag_get(ctx, 0);
         assert_string_equal(d.place, r->place);
@@ -47,8 +49,7 @@ static void boundaries_are_reported(void **state)
     fe_report report = {0};
     i64 opaque = 0, plain = 0;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         fe_read(a, FIXTURES "modules/boundaries_many.F.pt2", NULL, &report);
     }
     assert_int_equal(t.status, EQF_OK);
@@ -77,12 +78,12 @@ static void constants_become_preconditions(void **state)
     arena *a = arena_new(ctx, 0);
     bool is_found = false;
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         fe_read_options o = {.use_hints = true};
         ir_program *p = fe_read(a, FIXTURES "modules/integer_input.T.pt2", &o, NULL);
         for (i64 i = 0; i < p->preconditions.n; i++)
-            is_found = is_found || !strcmp(intern_text(p->names, p->preconditions.at[i]), "factor == 3");
+            is_found =
+                is_found || !strcmp(intern_text(p->names, p->preconditions.at[i]), "factor == 3");
     }
     assert_int_equal(t.status, EQF_OK);
     assert_true(is_found);

@@ -14,8 +14,9 @@ typedef struct rule_case {
 } rule_case;
 
 #define INPUTS                                                                                     \
-    "(program p (dims (A 3) (B 4) (C 4) (K 8) (D 2) (D3 3) (E 3)) (input x f32 (A B)) (input y f32 (A B))"           \
-    " (input w f32 (B K)) (input h bf16 (A B)) (input g bf16 (B K)) (input m bool (A B))"         \
+    "(program p (dims (A 3) (B 4) (C 4) (K 8) (D 2) (D3 3) (E 3)) (input x f32 (A B)) (input y "   \
+    "f32 (A B))"                                                                                   \
+    " (input w f32 (B K)) (input h bf16 (A B)) (input g bf16 (B K)) (input m bool (A B))"          \
     " (input i i64 (A)) "
 
 static const rule_case cases[] = {
@@ -41,7 +42,8 @@ static const rule_case cases[] = {
     {"number leaves sum", "(reduce + (mul x 2) :axis B)", "(mul (reduce + x :axis B) 2)"},
     {"number leaves matmul", "(matmul (mul x 2) (mul w 3) :axis B)",
      "(mul (matmul x w :axis B) 6)"},
-    {"number leaves rename", "(rename (mul x 2) :axis B :to C)", "(mul (rename x :axis B :to C) 2)"},
+    {"number leaves rename", "(rename (mul x 2) :axis B :to C)",
+     "(mul (rename x :axis B :to C) 2)"},
     {"sum of sum", "(reduce + (reduce + x :axis B) :axis A)", "(reduce + x :axis {A B})"},
     {"sum of product", "(reduce + (mul x y) :axis B)", "(matmul x y :axis B)"},
     {"max of product stays", "(reduce max (mul x y) :axis B)", "(reduce max (mul x y) :axis B)"},
@@ -53,8 +55,10 @@ static const rule_case cases[] = {
     {"not of comparison", "(cast f32 (not (eq x y)))", "(cast f32 (ne x y))"},
     {"not of float order stays", "(cast f32 (not (lt x y)))", "(cast f32 (not (lt x y)))"},
     {"not of and", "(cast f32 (not (and m (eq x y))))", "(cast f32 (or (not m) (ne x y)))"},
-    {"affine order", "(where (le (sub (iota B) (iota A)) 0) x y)", "(where (le (iota B) (iota A)) x y)"},
-    {"affine strict", "(where (lt (iota B) (add (iota A) 1)) x y)", "(where (le (iota B) (iota A)) x y)"},
+    {"affine order", "(where (le (sub (iota B) (iota A)) 0) x y)",
+     "(where (le (iota B) (iota A)) x y)"},
+    {"affine strict", "(where (lt (iota B) (add (iota A) 1)) x y)",
+     "(where (le (iota B) (iota A)) x y)"},
     {"affine window", "(where (lt 3 (sub (iota A) (iota B))) x y)",
      "(where (lt (add (iota B) 3) (iota A)) x y)"},
     {"affine equation", "(where (eq (sub (iota A) (iota B)) 0) x y)",
@@ -71,13 +75,16 @@ static const rule_case cases[] = {
      "(where (eq (reduce max (matmul x w :axis B) :axis K) -inf) 0.0 (reduce + x :axis B))",
      "(reduce + x :axis B)"},
     {"live row under a causal mask",
-     "(where (eq (reduce max (where (le (iota K) (iota A)) (matmul x w :axis B) -inf) :axis K) -inf)"
+     "(where (eq (reduce max (where (le (iota K) (iota A)) (matmul x w :axis B) -inf) :axis K) "
+     "-inf)"
      " 0.0 (reduce + x :axis B))",
      "(reduce + x :axis B)"},
     {"dead row under a strict mask",
-     "(where (ne (reduce max (where (lt (iota K) (iota A)) (matmul x w :axis B) -inf) :axis K) -inf)"
+     "(where (ne (reduce max (where (lt (iota K) (iota A)) (matmul x w :axis B) -inf) :axis K) "
+     "-inf)"
      " (reduce + x :axis B) 0.0)",
-     "(where (ne (reduce max (where (lt (iota K) (iota A)) (matmul x w :axis B) -inf) :axis K) -inf)"
+     "(where (ne (reduce max (where (lt (iota K) (iota A)) (matmul x w :axis B) -inf) :axis K) "
+     "-inf)"
      " (reduce + x :axis B) 0.0)"},
     {"row of an input may be dead",
      "(where (ne (reduce max x :axis B) -inf) (reduce + x :axis B) 0.0)",
@@ -86,11 +93,13 @@ static const rule_case cases[] = {
      "(reduce + (where (eq i (iota B)) (exp x) 0.0) :axis B)"},
     {"rows of an input stay a gather", "(gather w i :axis B)", "(gather w i :axis B)"},
     {"known gather", "(rename (gather x (add (iota C) 0) :axis B) :axis C :to B)", "x"},
-    {"slice of a cast", "(matmul (slice (cast f64 x) :axis B :start 1 :to D :step 1)"
+    {"slice of a cast",
+     "(matmul (slice (cast f64 x) :axis B :start 1 :to D :step 1)"
      " (cast f64 (const f32 2)) :axis D)",
      "(mul (reduce + (cast f64 (slice x :axis B :start 1 :to D :step 1)) :axis D) 2)"},
     {"roll as a gather", "(gather w (fmod (add (iota C) 3) (const i64 4)) :axis B)",
-     "(concat (slice w :axis B :start 3) (slice w :axis B :start 0 :to E :step 1) :axis (- E) :to C)"},
+     "(concat (slice w :axis B :start 3) (slice w :axis B :start 0 :to E :step 1) :axis (- E) :to "
+     "C)"},
     {"part of a concatenation",
      "(slice (concat x y :axis (B B) :to K) :axis K :start 4 :to B :step 1)", "y"},
     {"slice of a slice", "(slice (slice w :axis K :start 2 :to D3 :step 2) :axis D3 :start 1)",
@@ -128,9 +137,9 @@ static void each_rule(void **state)
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         arena *a = arena_new(ctx, 0);
         trap t;
-        TRY(ctx, t)
-        {
-            char *found = normal(a, cases[i].before, true), *want = normal(a, cases[i].after, false);
+        TRY (ctx, t) {
+            char *found = normal(a, cases[i].before, true),
+                 *want = normal(a, cases[i].after, false);
             if (strcmp(found, want) != 0) {
                 print_error("%s:\n%s\nwanted:\n%s\n", cases[i].name, found, want);
                 bad++;
