@@ -146,7 +146,15 @@ void *arena_alloc_n(arena *a, i64 count, i64 size)
 
 void arena_defer(arena *a, void (*release)(void *), void *p)
 {
-    deferred *d = NEW(a, deferred);
+    deferred *volatile d = NULL;
+    trap t;
+    TRY (a->ctx, t) {
+        d = NEW(a, deferred);
+    }
+    if (t.status != EQF_OK) {
+        release(p);
+        eqf_rethrow(a->ctx, t.status);
+    }
     *d = (deferred){a->deferred, release, p};
     a->deferred = d;
 }

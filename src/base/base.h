@@ -91,7 +91,8 @@ void arena_free(arena *a);
 void *arena_alloc(arena *a, i64 size);
 /* count * size with the product checked. */
 void *arena_alloc_n(arena *a, i64 count, i64 size);
-/* Calls release(p) when the arena is freed, in reverse order. */
+/* Calls release(p) when the arena is freed, in reverse order; at once, before it throws, when there
+ * is no memory to remember it. */
 void arena_defer(arena *a, void (*release)(void *), void *p);
 eqf_ctx *arena_ctx(const arena *a);
 i64 arena_bytes(const arena *a);

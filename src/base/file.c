@@ -113,10 +113,10 @@ const void *file_map(arena *a, const char *path, i64 *n)
     *n = size;
     const void *result = "";
     if (size > 0) {
+        mapping *m = NEW(a, mapping);
         void *at = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (at == MAP_FAILED)
             eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot map: %s", strerror(errno));
-        mapping *m = NEW(a, mapping);
         *m = (mapping){at, (size_t)size};
         arena_defer(a, unmap, m);
         result = at;

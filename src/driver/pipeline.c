@@ -237,6 +237,7 @@ static void write_weights(making *m)
         return;
     begin(m, "preparing constants");
     preparing *j = NEW(m->a, preparing);
+    arena *scratch = arena_child(m->a);
     size_t size = (size_t)(plan->weights_bytes + IMAGE_AT);
     void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
@@ -245,7 +246,6 @@ static void write_weights(making *m)
     *j = (preparing){.plan = plan, .threads = m->threads};
     j->shared = shared;
     j->image = (u8 *)shared + IMAGE_AT;
-    arena *scratch = arena_child(m->a);
     arena_defer(scratch, unmap_image, j);
     j->library = m->package.library[0]
                      ? arena_printf(m->a, "%s/%s", pk_directory(m->writer), m->package.library)

@@ -138,11 +138,11 @@ static void unmap(void *p)
 
 static void *shared_memory(arena *a, i64 bytes)
 {
+    mapping *m = NEW(a, mapping);
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         eqf_throw(arena_ctx(a), EQF_E_NO_MEMORY, NULL, NULL, "out of memory (%lld bytes wanted)",
                   (long long)bytes);
-    mapping *m = NEW(a, mapping);
     *m = (mapping){at, (size_t)bytes};
     arena_defer(a, unmap, m);
     return at;

@@ -77,10 +77,10 @@ static void release(void *p)
 /* Directories for the same target whose writers are gone. */
 static void remove_leftovers(const pk_writer *w)
 {
+    const char *prefix = arena_printf(w->a, ".%s" MARK, w->base);
     DIR *d = opendir(w->parent);
     if (!d)
         io_error(w, w->target, "write, its folder cannot be opened");
-    const char *prefix = arena_printf(w->a, ".%s" MARK, w->base);
     struct dirent *e;
     while ((e = readdir(d))) {
         if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
@@ -119,7 +119,7 @@ static void check_target(const pk_writer *w)
     static const char head[] = "{\"format\":\"equiforge-plan\"";
     char text[sizeof head] = "";
     const char *plan = arena_printf(w->a, "%s/%s", w->target, RT_PLAN_FILE);
-    int fd = S_ISDIR(st.st_mode) ? open(plan, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    int fd = S_ISDIR(st.st_mode) ? open(plan, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
     bool ours = fd >= 0 && read(fd, text, sizeof head - 1) == (ssize_t)sizeof head - 1 &&
                 memcmp(text, head, sizeof head - 1) == 0;
     if (fd >= 0)
@@ -130,13 +130,13 @@ static void check_target(const pk_writer *w)
     DIR *d = opendir(w->target);
     if (!d)
         io_error(w, w->target, "open");
-    const char *stranger = NULL;
+    char stranger[256] = "";
     struct dirent *e;
-    while ((e = readdir(d)) && !stranger)
+    while ((e = readdir(d)) && !stranger[0])
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && !is_member(e->d_name))
-            stranger = arena_strdup(w->a, e->d_name);
+            snprintf(stranger, sizeof stranger, "%.255s", e->d_name);
     closedir(d);
-    if (stranger)
+    if (stranger[0])
         eqf_throw(w->ctx, EQF_E_ARGUMENT, w->target, stranger,
                   "is no part of a package; move it away before the package is replaced");
 }
@@ -144,9 +144,8 @@ static void check_target(const pk_writer *w)
 /* Splits `path`; an existing target is resolved first, so that a link keeps pointing at it. */
 static void find_target(pk_writer *w, const char *path)
 {
-    char *real = realpath(path, NULL);
-    char *target = arena_strdup(w->a, real ? real : path);
-    free(real);
+    char real[PATH_MAX];
+    char *target = arena_strdup(w->a, realpath(path, real) ? real : path);
     i64 n = (i64)strlen(target);
     while (n > 1 && target[n - 1] == '/')
         target[--n] = 0;
