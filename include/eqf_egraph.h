@@ -178,7 +178,8 @@ typedef struct eqf_guard {
     bool reads_data;
 } eqf_guard;
 /* The right side of a (dynamic …) rule: `args` are the variables of the left side in order of
- * first appearance; sets *out to the class to be united with the root, or leaves it 0. */
+ * first appearance (of a keyword's variable, the payload instead of a class); sets *out to the
+ * class to be united with the root, or leaves it 0. */
 typedef struct eqf_dynamic {
     const char *name;
     eqf_status (*apply)(void *user, eqf_egraph *g, eqf_class root, const eqf_class *args,

@@ -1,0 +1,126 @@
+/* Forms: what extraction chose, written as a program again. */
+#include <math.h>
+
+#include "rules/graph_impl.h"
+
+struct rl_writer {
+    const rl_graph *g;
+    arena *a;
+    const eqf_extraction *x;
+    ir_program *p;
+    ir_term *terms; /* by class */
+    u32 n_classes;
+};
+
+static ir_port copy_port(ir_program *to, const ir_program *from, const ir_port *port)
+{
+    ir_port copy = *port; /* atoms have the same ids */
+    copy.name = intern_cstr(to->names, intern_text(from->names, port->name));
+    copy.key = port->key ? intern_cstr(to->names, intern_text(from->names, port->key)) : 0;
+    return copy;
+}
+
+rl_writer *rl_writer_new(const rl_graph *g, arena *a, const eqf_extraction *x)
+{
+    rl_writer *w = NEW(a, rl_writer);
+    const ir_program *from = g->p;
+    w->g = g;
+    w->a = a;
+    w->x = x;
+    w->n_classes = g->engine->class_ids;
+    w->terms = NEW_N(a, ir_term, w->n_classes);
+    w->p = ir_program_new(a, from->file, intern_text(from->names, from->name));
+    for (i64 d = 1; d < from->atoms.n; d++)
+        ir_atom_new(w->p, ir_atom_name(from, (ir_atom){(u32)d}), from->atoms.at[d].extent);
+    for (i64 i = 0; i < from->inputs.n; i++)
+        ir_add_input(w->p, copy_port(w->p, from, &from->inputs.at[i]));
+    for (i64 i = 0; i < from->preconditions.n; i++)
+        vec_push(a, &w->p->preconditions,
+                 intern_cstr(w->p->names, intern_text(from->names, from->preconditions.at[i])));
+    if (from->source.user != from) /* the default one refers to its own program */
+        w->p->source = from->source;
+    return w;
+}
+
+ir_program *rl_writer_program(const rl_writer *w)
+{
+    return w->p;
+}
+
+static ir_term write_leaf(rl_writer *w, const rl_leaf *leaf)
+{
+    if (leaf->op == IR_in)
+        return ir_cast(w->p, (dtype)leaf->type.dtype, w->p->inputs.at[leaf->input].term);
+    return ir_make(w->p, leaf->op, leaf->attr, NULL, 0);
+}
+
+ir_term rl_write_node(rl_writer *w, eqf_node n)
+{
+    const rl_graph *g = w->g;
+    eqf_head head = eqf_node_head(g->engine, n);
+    const rl_leaf *leaf = rl_leaf_of(g, head);
+    if (leaf)
+        return write_leaf(w, leaf);
+    const rl_operator *o = &g->operators.at[eqf_head_op(g->lang, head).i];
+    i64 arity = eqf_head_arity(g->lang, head);
+    ir_term *args = NEW_N(w->a, ir_term, arity);
+    for (i64 i = 0; i < arity; i++)
+        args[i] = rl_write_class(w, eqf_node_child(g->engine, n, (unsigned)i));
+    ir_attr attr = g->payloads.at[eqf_head_payload(g->lang, head)].attr;
+    if (o->op == IR_reduce)
+        attr.reducer = (u8)o->reducer;
+    if (attr.name)
+        attr.name = intern_cstr(w->p->names, intern_text(g->p->names, attr.name));
+    return ir_make(w->p, o->op, attr, args, arity);
+}
+
+ir_term rl_write_class(rl_writer *w, eqf_class c)
+{
+    c = eqf_find(w->g->engine, c);
+    if (w->terms[c.i].i)
+        return w->terms[c.i];
+    eqf_node n = eqf_chosen(w->x, c);
+    if (!n.i)
+        eqf_bug(w->g->ctx, "class %u was not chosen", c.i);
+    return w->terms[c.i] = rl_write_node(w, n);
+}
+
+/* FLOPs decide; among equals the form with fewer e-nodes. What is folded once weighs as little. */
+static double cost_of(void *user, const eqf_egraph *e, eqf_node n)
+{
+    (void)e;
+    return rl_graph_flops(user, n) + 1e-3;
+}
+
+rl_extracted rl_graph_form(rl_graph *g, arena *a, eqf_algo algo)
+{
+    const ir_program *from = g->p;
+    VEC(eqf_class) roots = {0};
+    for (i64 i = 0; i < from->outputs.n; i++)
+        if (from->outputs.at[i].term.i)
+            vec_push(a, &roots, rl_graph_class(g, from->outputs.at[i].term));
+    eqf_cost cost = {.of = cost_of, .user = g};
+    eqf_extraction *x = NULL;
+    rl_must(g, eqf_extract(g->engine, roots.at, (size_t)roots.n, &cost, algo, &x));
+    rl_extracted form = {0};
+    trap t;
+    TRY(g->ctx, t)
+    {
+        rl_writer *w = rl_writer_new(g, a, x);
+        form.program = w->p;
+        for (i64 i = 0; i < from->outputs.n; i++) {
+            ir_port port = copy_port(w->p, from, &from->outputs.at[i]);
+            if (port.term.i)
+                port.term = ir_cast(w->p, (dtype)port.dtype,
+                                    rl_write_class(w, rl_graph_class(g, port.term)));
+            ir_add_output(w->p, port);
+        }
+        for (u32 c = 0; c < w->n_classes; c++)
+            if (w->terms[c].i)
+                form.flops += rl_graph_flops(g, eqf_chosen(x, (eqf_class){c}));
+        ir_verify(w->p, "extraction");
+    }
+    eqf_extraction_free(x);
+    rl_must(g, t.status);
+    return form;
+}

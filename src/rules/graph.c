@@ -1,0 +1,526 @@
+/* The tensor language on the engine: operators, payloads, leaves, types; a program's terms in. */
+#include <math.h>
+#include <stdio.h>
+
+#include "ir/type.h"
+#include "rules/graph_impl.h"
+
+void rl_must(rl_graph *g, eqf_status status)
+{
+    if (status)
+        eqf_rethrow(g->ctx, status);
+}
+
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+static u64 atom_bit(const rl_graph *g, ir_atom d)
+{
+    return d.i ? (u64)1 << (g->atom_index[d.i] - 1) : 0;
+}
+
+u64 rl_mask(const rl_graph *g, ir_atoms set)
+{
+    u64 mask = 0;
+    for (i64 i = 0; i < set.n; i++)
+        mask |= atom_bit(g, set.at[i]);
+    return mask;
+}
+
+ir_atoms rl_unmask(const rl_graph *g, arena *a, u64 mask)
+{
+    ir_atom *at = NEW_N(a, ir_atom, __builtin_popcountll(mask));
+    i64 n = 0;
+    for (; mask; mask &= mask - 1)
+        at[n++] = g->atom[__builtin_ctzll(mask)];
+    return (ir_atoms){at, n};
+}
+
+/* ---- payloads -------------------------------------------------------------------------------- */
+
+static bool same_list(ir_atoms a, ir_atoms b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, (size_t)a.n * sizeof *a.at) == 0);
+}
+
+static bool same_attr(const ir_attr *x, const ir_attr *y)
+{
+    return x->dtype == y->dtype && x->reducer == y->reducer && x->name == y->name &&
+           same_list(x->axis, y->axis) && same_list(x->to, y->to) && x->ints.n == y->ints.n &&
+           (x->ints.n == 0 ||
+            memcmp(x->ints.at, y->ints.at, (size_t)x->ints.n * sizeof *x->ints.at) == 0);
+}
+
+u32 rl_payload_id(rl_graph *g, ir_op op, ir_attr attr)
+{
+    if (op == IR_reduce)
+        attr.reducer = IR_NO_REDUCER; /* it is in the operator */
+    static const ir_attr nothing = {0};
+    if (same_attr(&attr, &nothing))
+        return 0;
+    for (i64 i = 1; i < g->payloads.n; i++)
+        if (same_attr(&g->payloads.at[i].attr, &attr))
+            return (u32)i;
+    rl_payload p = {.attr = attr, .axis = rl_mask(g, attr.axis), .to = rl_mask(g, attr.to)};
+    p.attr.axis.at = arena_copy(g->a, attr.axis.at, attr.axis.n * (i64)sizeof(ir_atom));
+    p.attr.to.at = arena_copy(g->a, attr.to.at, attr.to.n * (i64)sizeof(ir_atom));
+    p.attr.ints.at = arena_copy(g->a, attr.ints.at, attr.ints.n * (i64)sizeof(i64));
+    p.each = NEW_N(g->a, u64, attr.axis.n);
+    for (i64 i = 0; i < attr.axis.n; i++)
+        p.each[i] = atom_bit(g, attr.axis.at[i]);
+    vec_push(g->a, &g->payloads, p);
+    return (u32)g->payloads.n - 1;
+}
+
+u32 rl_axis_payload(rl_graph *g, ir_op op, u64 axis)
+{
+    return rl_payload_id(g, op, (ir_attr){.axis = rl_unmask(g, g->a, axis)});
+}
+
+static void print_atoms(const rl_graph *g, str *out, ir_atoms list, const char *brackets)
+{
+    str_add_char(out, brackets[0]);
+    for (i64 i = 0; i < list.n; i++) {
+        if (i)
+            str_add_char(out, ' ');
+        const char *name = ir_atom_name(g->p, list.at[i]);
+        sx quoted = {.kind = SX_STRING, .text = name, .n = (i64)strlen(name)};
+        if (strpbrk(name, " \t\n(){}[];\"\\") || !*name)
+            sx_print(out, &quoted);
+        else
+            str_add(out, name);
+    }
+    str_add_char(out, brackets[1]);
+}
+
+/* " :axis {M K}" of a set, " :map (AXIS TO (INTS) dtype reducer name)" of anything else. */
+static void print_payload(void *user, str *out, u32 payload)
+{
+    const rl_graph *g = user;
+    const ir_attr *x = &g->payloads.at[payload].attr;
+    if (!x->to.n && !x->ints.n && !x->dtype && !x->reducer && !x->name) {
+        str_add(out, " :axis ");
+        print_atoms(g, out, x->axis, "{}");
+        return;
+    }
+    str_add(out, " :map (");
+    print_atoms(g, out, x->axis, "()");
+    print_atoms(g, out, x->to, "()");
+    str_add(out, "(");
+    for (i64 i = 0; i < x->ints.n; i++)
+        str_printf(out, "%s%lld", i ? " " : "", (long long)x->ints.at[i]);
+    str_printf(out, ") %s %s", dtype_name((dtype)x->dtype), ir_reducer_text((ir_reducer)x->reducer));
+    sx name = {.kind = SX_STRING, .text = intern_text(g->p->names, x->name)};
+    name.n = (i64)strlen(name.text);
+    str_add_char(out, ' ');
+    sx_print(out, &name);
+    str_add(out, ")");
+}
+
+static bool payload_is(const rl_graph *g, u32 id, const sx *const *keywords, i64 n, arena *scratch)
+{
+    str printed = str_new(scratch), given = str_new(scratch);
+    union { /* the form's user is not const; printing does not write */
+        const rl_graph *in;
+        void *out;
+    } user = {g};
+    print_payload(user.out, &printed, id);
+    for (i64 i = 0; i < n; i++) {
+        str_add_char(&given, ' ');
+        sx_print(&given, keywords[i]);
+    }
+    const sx *again = sx_read(scratch, NULL, str_text(&printed), printed.n);
+    str normal = str_new(scratch);
+    for (i64 i = 0; i < again->n; i++) {
+        str_add_char(&normal, ' ');
+        sx_print(&normal, again->at[i]);
+    }
+    return strcmp(str_text(&normal), str_text(&given)) == 0;
+}
+
+/* Text names payloads that exist: terms and proofs printed by this graph. */
+static bool read_payload(void *user, const sx *const *keywords, i64 n, u32 *payload)
+{
+    rl_graph *g = user;
+    arena *scratch = arena_child(g->a);
+    *payload = 0;
+    for (i64 i = 1; i < g->payloads.n && !*payload; i++)
+        if (payload_is(g, (u32)i, keywords, n, scratch))
+            *payload = (u32)i;
+    arena_free(scratch);
+    return *payload != 0;
+}
+
+/* ---- operators and leaves -------------------------------------------------------------------- */
+
+const char *rl_operator_name(arena *a, ir_op op, ir_reducer reducer)
+{
+    if (op == IR_reduce)
+        return arena_printf(a, "reduce.%s", ir_reducer_text(reducer));
+    return ir_row(op)->name;
+}
+
+eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, u32 payload)
+{
+    eqf_op id;
+    eqf_head head;
+    bool unordered = arity == 2 && (op == IR_matmul || (ir_row(op)->flags & IR_COMM));
+    if (op != IR_reduce)
+        reducer = IR_NO_REDUCER;
+    rl_must(g, eqf_lang_op(g->lang, rl_operator_name(g->a, op, reducer), (unsigned)arity,
+                           unordered ? EQF_COMMUTATIVE : 0, &id));
+    if ((i64)id.i >= g->operators.n || g->operators.at[id.i].op == IR_NO_OP) {
+        vec_reserve(g->a, &g->operators, (i64)id.i + 1);
+        g->operators.n = MAX(g->operators.n, (i64)id.i + 1);
+        g->operators.at[id.i] = (rl_operator){op, reducer};
+        eg_payload_form *form = NEW(g->a, eg_payload_form);
+        *form = (eg_payload_form){read_payload, print_payload, g};
+        if (ir_attrs_of(op))
+            eg_lang_hooks(g->lang, id.i, NULL, NULL, form);
+    }
+    rl_must(g, eqf_head_of(g->lang, id, payload, &head));
+    return head;
+}
+
+static eqf_head leaf_head(rl_graph *g, const char *name, rl_leaf leaf)
+{
+    eqf_head head;
+    rl_must(g, eqf_head_symbol(g->lang, eqf_text_of(name), &head));
+    if ((i64)head.i >= g->leaves.n || g->leaves.at[head.i].op == IR_NO_OP) {
+        vec_reserve(g->a, &g->leaves, (i64)head.i + 1);
+        g->leaves.n = MAX(g->leaves.n, (i64)head.i + 1);
+        g->leaves.at[head.i] = leaf;
+    }
+    return head;
+}
+
+const rl_leaf *rl_leaf_of(const rl_graph *g, eqf_head head)
+{
+    if ((i64)head.i >= g->leaves.n || g->leaves.at[head.i].op == IR_NO_OP)
+        return NULL;
+    return &g->leaves.at[head.i];
+}
+
+static eqf_head number_head(rl_graph *g, dtype t, f64 f, i64 i)
+{
+    str name = str_new(g->a);
+    str_add_char(&name, '#');
+    if (dtype_is_float(t))
+        str_add_f64(&name, f);
+    else
+        str_printf(&name, "%lld:%s", (long long)i, dtype_name(t));
+    rl_label l = {.op = IR_const, .dtype = t, .number = dtype_is_float(t) ? f : (f64)i};
+    u64 bad = 0;
+    rl_leaf leaf = {IR_const, {.dtype = (u8)t, .f = f, .i = i}, rl_type_of(&l, NULL, 0, &bad), 0};
+    return leaf_head(g, str_text(&name), leaf);
+}
+
+eqf_head rl_number_head(rl_graph *g, dtype t, f64 value)
+{
+    return dtype_is_float(t) ? number_head(g, t, value == 0 ? 0 : value, 0)
+                             : number_head(g, t, 0, (i64)value);
+}
+
+static bool is_folded(const rl_graph *g, const ir_port *port, i64 input)
+{
+    if (g->options.parameters_are_inputs || (port->role != IR_PARAMETER && port->role != IR_CONSTANT))
+        return false;
+    for (i64 i = 0; i < g->p->outputs.n; i++)
+        if (g->p->outputs.at[i].writes == input + 1)
+            return false;
+    return true;
+}
+
+static dtype graph_dtype(const rl_graph *g, dtype t)
+{
+    return dtype_is_float(t) ? g->real : t;
+}
+
+static eqf_head leaf_of_node(rl_graph *g, const ir_node *node)
+{
+    if (node->op == IR_const)
+        return number_head(g, graph_dtype(g, (dtype)node->dtype),
+                           node->attr.f == 0 ? 0 : node->attr.f, node->attr.i);
+    rl_leaf leaf = {(ir_op)node->op, node->attr, {.dims = rl_mask(g, node->dims)}, 0};
+    leaf.type.dtype = (u8)graph_dtype(g, (dtype)node->dtype);
+    if (node->op == IR_iota) {
+        leaf.type.facts = RL_CONSTANT;
+        return leaf_head(
+            g, arena_printf(g->a, "#iota:%s", ir_atom_name(g->p, node->attr.axis.at[0])), leaf);
+    }
+    leaf.input = ir_input_find(g->p, node->attr.name);
+    if (is_folded(g, &g->p->inputs.at[leaf.input], leaf.input))
+        leaf.type.facts = RL_CONSTANT;
+    const char *name = intern_text(g->p->names, node->attr.name);
+    if (name[0] == '#' || !name[0])
+        name = arena_printf(g->a, "##%s", name);
+    return leaf_head(g, name, leaf);
+}
+
+/* ---- types ----------------------------------------------------------------------------------- */
+
+rl_label rl_node_label(const rl_graph *g, eqf_head head)
+{
+    const rl_operator *o = &g->operators.at[eqf_head_op(g->lang, head).i];
+    const rl_payload *p = &g->payloads.at[eqf_head_payload(g->lang, head)];
+    return (rl_label){.op = o->op, .reducer = o->reducer, .dtype = (dtype)p->attr.dtype,
+                      .axis = p->axis, .to = p->to, .each = p->each};
+}
+
+static void make_type(void *user, eqf_egraph *e, eqf_node n, void *out)
+{
+    const rl_graph *g = user;
+    eqf_head head = eqf_node_head(e, n);
+    const rl_leaf *leaf = rl_leaf_of(g, head);
+    rl_type *type = out, few[8], *x = few;
+    if (leaf) {
+        *type = leaf->type;
+        return;
+    }
+    i64 arity = eqf_head_arity(g->lang, head);
+    rl_type many[1000];
+    if (arity > COUNT_OF(few))
+        x = many;
+    for (i64 i = 0; i < arity; i++)
+        x[i] = *(const rl_type *)eqf_data(e, g->type_column, eqf_node_child(e, n, (unsigned)i));
+    rl_label l = rl_node_label(g, head);
+    u64 bad = 0;
+    *type = rl_type_of(&l, x, arity, &bad);
+    if (bad)
+        type->dtype = DT_NONE;
+}
+
+static bool is_same_number(f64 a, f64 b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+static unsigned merge_types(void *user, eqf_egraph *e, void *into, const void *from)
+{
+    (void)e;
+    rl_graph *g = user;
+    rl_type *a = into;
+    const rl_type *b = from;
+    u8 facts = a->facts | b->facts;
+    bool both = a->facts & b->facts & RL_IS_NUMBER;
+    if (a->dims != b->dims || a->dtype != b->dtype ||
+        (both && !is_same_number(a->number, b->number))) {
+        g->has_conflict = true;
+        g->conflict[0] = *a;
+        g->conflict[1] = *b;
+        return EQF_CONFLICT;
+    }
+    unsigned bits = (facts != a->facts ? EQF_INTO_CHANGED : 0u) |
+                    (facts != b->facts ? EQF_FROM_DIFFERED : 0u);
+    if (!(a->facts & RL_IS_NUMBER))
+        a->number = b->number;
+    a->facts = facts;
+    return bits;
+}
+
+/* ---- the program's terms --------------------------------------------------------------------- */
+
+static bool is_number(const rl_graph *g, eqf_class c, f64 value)
+{
+    rl_type t = rl_graph_type(g, c);
+    return (t.facts & RL_IS_NUMBER) && t.number == value;
+}
+
+/* The single operand of an e-node `op` in the class, or 0. */
+static eqf_class operand_of(const rl_graph *g, eqf_class c, ir_op op)
+{
+    for (eqf_node n = eqf_next_node(g->engine, c, (eqf_node){0}); n.i;
+         n = eqf_next_node(g->engine, c, n)) {
+        eqf_head head = eqf_node_head(g->engine, n);
+        if (!rl_leaf_of(g, head) && g->operators.at[eqf_head_op(g->lang, head).i].op == op)
+            return eqf_node_child(g->engine, n, 0);
+    }
+    return (eqf_class){0};
+}
+
+/* One spelling for what means the same: x * x and x^2, 1 / sqrt(x), 1 / x. */
+static void respell(const rl_graph *g, ir_op *op, eqf_class *x, i64 *n)
+{
+    eqf_class inner;
+    if (*op == IR_mul && eqf_find(g->engine, x[0]).i == eqf_find(g->engine, x[1]).i) {
+        *op = IR_square;
+        *n = 1;
+    } else if (*op == IR_pow && is_number(g, x[1], 2) &&
+               dtype_is_float((dtype)rl_graph_type(g, x[0]).dtype)) {
+        *op = IR_square;
+        *n = 1;
+    } else if (*op == IR_div && is_number(g, x[0], 1)) {
+        *op = IR_recip;
+        *n = 1;
+        x[0] = x[1];
+    }
+    if (*op == IR_recip && (inner = operand_of(g, x[0], IR_sqrt)).i) {
+        *op = IR_rsqrt;
+        x[0] = inner;
+    }
+}
+
+static eqf_class add_node(rl_graph *g, const ir_node *node)
+{
+    eqf_class c, *x = NEW_N(g->a, eqf_class, node->arg_count);
+    i64 n = node->arg_count;
+    if (ir_row(node->op)->class_ == IR_LEAF) {
+        rl_must(g, eqf_add(g->engine, leaf_of_node(g, node), NULL, 0, &c));
+        return c;
+    }
+    for (i64 i = 0; i < n; i++)
+        x[i] = g->classes[node->args[i].i];
+    ir_op op = (ir_op)node->op;
+    ir_attr attr = node->attr;
+    attr.dtype = (u8)graph_dtype(g, (dtype)attr.dtype);
+    if (op == IR_cast && rl_graph_type(g, x[0]).dtype == attr.dtype)
+        return x[0];
+    respell(g, &op, x, &n);
+    eqf_head head = rl_operator_head(g, op, (ir_reducer)node->attr.reducer, n,
+                                     rl_payload_id(g, op, attr));
+    rl_must(g, eqf_add(g->engine, head, x, (size_t)n, &c));
+    return c;
+}
+
+static void number_atoms(rl_graph *g, const bool *live)
+{
+    const ir_program *p = g->p;
+    bool *used = NEW_N(g->a, bool, p->atoms.n);
+    for (i64 k = 1; k < p->nodes.n; k++) {
+        const ir_node *node = &p->nodes.at[k];
+        if (!live[k])
+            continue;
+        for (i64 i = 0; i < node->dims.n; i++)
+            used[node->dims.at[i].i] = true;
+        for (i64 i = 0; i < node->attr.axis.n; i++)
+            used[node->attr.axis.at[i].i] = true;
+        for (i64 i = 0; i < node->attr.to.n; i++)
+            used[node->attr.to.at[i].i] = true;
+        if (dtype_is_float((dtype)node->dtype))
+            g->real = node->dtype == DT_f64 ? DT_f64 : g->real;
+    }
+    for (i64 d = 1; d < p->atoms.n; d++) {
+        if (!used[d])
+            continue;
+        if (g->n_atoms == 64)
+            eqf_throw(g->ctx, EQF_E_LIMIT, p->file, NULL,
+                      "more than 64 dims in one subgraph; it has to be cut");
+        g->atom[g->n_atoms] = (ir_atom){(u32)d};
+        g->extent[g->n_atoms++] = p->atoms.at[d].extent;
+        g->atom_index[d] = (u8)g->n_atoms;
+    }
+}
+
+static void release(void *p)
+{
+    rl_graph *g = p;
+    eqf_rules_free(g->rules);
+    eqf_egraph_free(g->engine);
+    eqf_lang_free(g->lang);
+}
+
+rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *options)
+{
+    rl_graph *g = NEW(a, rl_graph);
+    g->a = a;
+    g->ctx = arena_ctx(a);
+    g->p = p;
+    g->options = *options;
+    g->real = DT_f32;
+    g->atom_index = NEW_N(a, u8, p->atoms.n);
+    g->classes = NEW_N(a, eqf_class, p->nodes.n);
+    vec_push(a, &g->payloads, (rl_payload){0});
+    bool *live = NEW_N(a, bool, p->nodes.n);
+    for (i64 i = 0; i < p->outputs.n; i++)
+        live[p->outputs.at[i].term.i] = true;
+    for (i64 k = p->nodes.n - 1; k > 0; k--)
+        for (i64 i = 0; live[k] && i < p->nodes.at[k].arg_count; i++)
+            live[p->nodes.at[k].args[i].i] = true;
+    number_atoms(g, live);
+    arena_defer(a, release, g);
+    rl_must(g, eqf_lang_new(g->ctx, &g->lang));
+    eqf_options engine = {.limits = options->limits, .explain = options->explain};
+    rl_must(g, eqf_egraph_new(g->lang, &engine, &g->engine));
+    eqf_analysis types = {.name = "type", .size = sizeof(rl_type), .make = make_type,
+                          .merge = merge_types, .user = g};
+    rl_must(g, eqf_analysis_add(g->engine, &types, &g->type_column));
+    for (i64 k = 1; k < p->nodes.n; k++)
+        if (live[k])
+            g->classes[k] = add_node(g, &p->nodes.at[k]);
+    rl_must(g, eqf_rebuild(g->engine));
+    rl_arm(g);
+    return g;
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+eqf_egraph *rl_graph_engine(const rl_graph *g)
+{
+    return g->engine;
+}
+
+const eqf_rules *rl_graph_rules(const rl_graph *g)
+{
+    return g->rules;
+}
+
+eqf_class rl_graph_class(const rl_graph *g, ir_term t)
+{
+    eqf_class c = g->classes[t.i];
+    return c.i ? eqf_find(g->engine, c) : c;
+}
+
+rl_type rl_graph_type(const rl_graph *g, eqf_class c)
+{
+    return *(const rl_type *)eqf_data(g->engine, g->type_column, c);
+}
+
+const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t)
+{
+    str s = str_new(a);
+    str_printf(&s, "%s ", dtype_name((dtype)t->dtype));
+    print_atoms(g, &s, rl_unmask(g, a, t->dims), "{}");
+    if (t->facts & RL_IS_NUMBER) {
+        str_add(&s, " = ");
+        str_add_f64(&s, t->number);
+    }
+    return str_text(&s);
+}
+
+static f64 elements(const rl_graph *g, u64 dims)
+{
+    f64 n = 1;
+    for (; dims; dims &= dims - 1)
+        n *= (f64)g->extent[__builtin_ctzll(dims)];
+    return n;
+}
+
+f64 rl_graph_flops(const rl_graph *g, eqf_node n)
+{
+    eqf_head head = eqf_node_head(g->engine, n);
+    if (rl_leaf_of(g, head) ||
+        (rl_graph_type(g, eqf_node_class(g->engine, n)).facts & RL_CONSTANT))
+        return 0;
+    u64 dims = rl_graph_type(g, eqf_node_class(g->engine, n)).dims;
+    rl_label l = rl_node_label(g, head);
+    u8 class = ir_row(l.op)->class_;
+    if (class == IR_EWISE)
+        return elements(g, dims);
+    if (class == IR_REDUCE || class == IR_MATMUL)
+        return elements(g, dims | l.axis) * (class == IR_MATMUL ? 2 : 1);
+    return l.op == IR_scan || l.op == IR_opaque ? elements(g, dims) : 0;
+}
+
+eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule)
+{
+    eqf_run_report report;
+    g->has_conflict = false;
+    eqf_status s = eqf_run(g->engine, g->rules, schedule, &report);
+    if (s == EQF_E_CONTRADICTION && g->has_conflict) {
+        eqf_diag d = eqf_diag_get(g->ctx, eqf_diag_count(g->ctx) - 1);
+        eqf_throw(g->ctx, s, g->p->file, d.place, "a union of different types: %s and %s",
+                  rl_graph_type_text(g, g->a, &g->conflict[0]),
+                  rl_graph_type_text(g, g->a, &g->conflict[1]));
+    }
+    rl_must(g, s);
+    return report;
+}

@@ -1,0 +1,69 @@
+/* The tensor language on the e-graph engine: a program's terms as e-nodes, rules as the engine runs
+ * them, forms back as programs.
+ *
+ * An e-node's operator is a row of ops.def (a reduction's with its reducer); its payload is what the
+ * row carries besides operands, interned, with the sets of atoms as masks. Leaves (inputs, numbers,
+ * iotas) are symbols. Commutative rows and matmul are unordered: operands align by atom, so order
+ * says nothing.
+ *
+ * Atoms are numbered within one graph, at most 64. Float dtypes are one: f64 if any value of the
+ * program is f64, else f32. Casts between floats leave no e-node; they come back where an input or an
+ * output is stored in another float. Algebra is over the reals; rounding is judged where kernels
+ * are.
+ *
+ * Each class has a type (rule.h) as data of the engine: computed for every e-node, equal throughout
+ * a class. A union of different types is a contradiction and ends the run with both types named; a
+ * rule that passed the loader cannot cause one. */
+#ifndef EQF_RULES_GRAPH_H
+#define EQF_RULES_GRAPH_H
+
+#include "eqf_egraph.h"
+#include "rules/rule.h"
+
+typedef struct rl_graph_options {
+    const rl_ruleset *rules;    /* NULL: none */
+    rl_fp fp;                   /* the least exact class admitted; zeroed: exact rules only */
+    bool parameters_are_inputs; /* else what depends on parameters alone is folded once */
+    bool explain;
+    eqf_limits limits;
+} rl_graph_options;
+
+typedef struct rl_graph rl_graph;
+/* The terms that the outputs need. Lives in the arena; the program must outlive it. Throws
+ * EQF_E_LIMIT when they have more than 64 atoms. */
+rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *options);
+eqf_egraph *rl_graph_engine(const rl_graph *g);
+/* The rules as the engine knows them, in the order of the set; those not admitted are left out. */
+const eqf_rules *rl_graph_rules(const rl_graph *g);
+/* Runs the rules until nothing changes or a limit is reached. Throws EQF_E_CONTRADICTION naming the
+ * rule and both types. */
+eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
+/* 0 when the outputs do not need the term. */
+eqf_class rl_graph_class(const rl_graph *g, ir_term t);
+rl_type rl_graph_type(const rl_graph *g, eqf_class c);
+/* "f32 {M K}" */
+const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t);
+/* Operations of one e-node, as ir_node_flops counts them; 0 where the result is folded once. */
+f64 rl_graph_flops(const rl_graph *g, eqf_node n);
+
+/* ---- forms back to programs (form.c) --------------------------------------------------------- */
+
+typedef struct rl_extracted {
+    ir_program *program;
+    f64 flops; /* a run's; shared parts once */
+} rl_extracted;
+/* The form of least FLOPs that the algorithm finds, as a program with the ports and atoms of the
+ * graph's, verified. Ties go to fewer e-nodes. */
+rl_extracted rl_graph_form(rl_graph *g, arena *a, eqf_algo algo);
+
+/* Writes chosen e-nodes as terms of a program. */
+typedef struct rl_writer rl_writer;
+/* A program with the graph's inputs and no outputs; choices are those of `x`, whose roots must need
+ * what is written. */
+rl_writer *rl_writer_new(const rl_graph *g, arena *a, const eqf_extraction *x);
+ir_program *rl_writer_program(const rl_writer *w);
+ir_term rl_write_class(rl_writer *w, eqf_class c);
+/* The e-node itself over the choices for its children. */
+ir_term rl_write_node(rl_writer *w, eqf_node n);
+
+#endif

@@ -1,0 +1,71 @@
+/* What the files of the tensor graph share. */
+#ifndef EQF_RULES_GRAPH_IMPL_H
+#define EQF_RULES_GRAPH_IMPL_H
+
+#include "egraph/egraph.h"
+#include "rules/graph.h"
+
+/* An engine operator. */
+typedef struct rl_operator {
+    ir_op op; /* IR_NO_OP: none of ours */
+    ir_reducer reducer;
+} rl_operator;
+
+/* What an e-node carries, interned: id 0 is nothing. `attr` holds atoms of the graph's program. */
+typedef struct rl_payload {
+    ir_attr attr;
+    u64 axis, to, *each;
+} rl_payload;
+
+typedef struct rl_leaf {
+    ir_op op; /* IR_in, IR_const, IR_iota; IR_NO_OP: no leaf of ours */
+    ir_attr attr;
+    rl_type type;
+    i64 input; /* of IR_in: port */
+} rl_leaf;
+
+/* A rule as the engine runs it. */
+typedef struct rl_armed {
+    rl_graph *g;
+    const rl_rule *rule;
+} rl_armed;
+
+struct rl_graph {
+    arena *a;
+    eqf_ctx *ctx;
+    const ir_program *p;
+    rl_graph_options options;
+    dtype real;
+    i64 n_atoms, extent[64];
+    ir_atom atom[64];
+    u8 *atom_index; /* by atom: number + 1 */
+    eqf_lang *lang;
+    eqf_egraph *engine;
+    eqf_rules *rules;
+    u32 type_column;
+    VEC(rl_operator) operators; /* by engine operator */
+    VEC(rl_payload) payloads;
+    VEC(rl_leaf) leaves; /* by head of the symbol */
+    rl_armed *armed;
+    eqf_class *classes; /* by term */
+    bool has_conflict;
+    rl_type conflict[2];
+};
+
+/* Throws with the diagnostics that the engine left. */
+void rl_must(rl_graph *g, eqf_status status);
+u64 rl_mask(const rl_graph *g, ir_atoms set);
+/* Ascending by number. */
+ir_atoms rl_unmask(const rl_graph *g, arena *a, u64 mask);
+u32 rl_payload_id(rl_graph *g, ir_op op, ir_attr attr);
+/* The payload of reduce or matmul over a set. */
+u32 rl_axis_payload(rl_graph *g, ir_op op, u64 axis);
+eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, u32 payload);
+eqf_head rl_number_head(rl_graph *g, dtype t, f64 value);
+const rl_leaf *rl_leaf_of(const rl_graph *g, eqf_head head);
+rl_label rl_node_label(const rl_graph *g, eqf_head head);
+const char *rl_operator_name(arena *a, ir_op op, ir_reducer reducer);
+/* Loads the admitted rules into the engine (arm.c). */
+void rl_arm(rl_graph *g);
+
+#endif

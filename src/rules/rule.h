@@ -1,0 +1,206 @@
+/* Rewrite rules as data: what a .rules file says, checked.
+ *
+ *     (rule scale-leaves-matmul
+ *       (matmul (mul ?x ?f) ?b :axis ?K) => (mul (matmul ?x ?b :axis ?K) ?f)
+ *       :when (free ?f ?K) :fp reassoc)
+ *
+ * A variable stands for a term (as an operand), for a set of atoms (after :axis), or for the whole
+ * index map of an operator (after :map). Sets may be computed on the right and in guards from other
+ * sets; a term variable there means the set of its atoms. `(extent S)` is the product of the extents
+ * of S as a number. On the right, a reduction over the empty set is its operand, a matmul over the
+ * empty set is the elementwise product.
+ *
+ * The loader types every rule. A rule is a statement about each atom alone: whether an atom is in
+ * each variable's set decides whether it is in either side's. So both sides are typed once over an
+ * artificial universe with one atom for every way of membership, sets as bit masks; the sides differ
+ * in type if and only if they differ there. (space.md §6; docs/rules.md) */
+#ifndef EQF_RULES_RULE_H
+#define EQF_RULES_RULE_H
+
+#include "ir/ir.h"
+#include "rules/repair.h"
+
+enum { RL_MAX_VARS = 8, RL_MAX_PARTS = 4, RL_MAX_BITS = 14 };
+
+/* ---- types ----------------------------------------------------------------------------------- */
+
+enum { /* what is known of a value beyond its type; more may become known, never less */
+    RL_CONSTANT = 1, /* depends on parameters and numbers only */
+    RL_IS_POSITIVE = 2, /* every element is above 0 */
+    RL_IS_NUMBER = 4 /* it is the number `number` */
+};
+typedef struct rl_type {
+    u64 dims; /* the set D; bit i is atom i of the universe at hand */
+    f64 number;
+    u8 dtype; /* DT_NONE: none, the operands do not fit the operator */
+    u8 facts;
+} rl_type;
+
+/* An operator with what it carries besides operands, sets as masks. */
+typedef struct rl_label {
+    ir_op op;
+    ir_reducer reducer;
+    dtype dtype;  /* of cast, const, opaque */
+    u64 axis, to; /* the members of :axis and :to */
+    const u64 *each; /* concat: the atom of each operand */
+    f64 number;
+} rl_label;
+/* Bits of *bad: the atoms at which the operator cannot take these operands. */
+rl_type rl_type_of(const rl_label *label, const rl_type *x, i64 n, u64 *bad);
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+typedef enum rl_var_kind { RL_VAR_TERM, RL_VAR_AXES, RL_VAR_MAP } rl_var_kind;
+typedef struct rl_var {
+    const char *name; /* with its ? */
+    u8 kind;
+    ir_op map_of;  /* operator of a map */
+    i64 map_parts; /* concat: operands; else 1 */
+    i64 slot;      /* terms: which dtype variable */
+    f64 number;    /* a number on the left is a nameless variable that must be it */
+    bool is_number;
+} rl_var;
+
+typedef enum rl_set_kind {
+    RL_SET_VAR, /* an axes variable, or the atoms of a term variable */
+    RL_SET_FROM,
+    RL_SET_TO,
+    RL_SET_MEET,
+    RL_SET_MINUS,
+    RL_SET_JOIN
+} rl_set_kind;
+typedef struct rl_set {
+    u8 kind;
+    i64 var;
+    const struct rl_set *a, *b;
+} rl_set;
+
+typedef enum rl_term_kind { RL_TERM_VAR, RL_TERM_OP, RL_TERM_NUMBER, RL_TERM_EXTENT } rl_term_kind;
+typedef struct rl_term {
+    u8 kind;
+    i64 var; /* of a variable; of an operator: its map, or -1 */
+    ir_op op;
+    ir_reducer reducer;
+    f64 number;
+    const rl_set *axis; /* of reduce, matmul, extent */
+    struct rl_term **kids;
+    i64 n, slot; /* dtype variable of the value */
+    u32 line, column;
+} rl_term;
+
+typedef enum rl_test {
+#define GUARD(name, least, most, kind, bad, some, doc) RL_TEST_##name,
+#include "rules/guards.def"
+#undef GUARD
+    RL_TEST_COUNT
+} rl_test;
+enum { RL_SETS, RL_TERMS, RL_FACTOR }; /* what a guard takes */
+typedef struct rl_test_row {
+    const char *name;
+    i8 least, most;
+    u8 kind;
+    const char *doc;
+} rl_test_row;
+const rl_test_row *rl_test_at(rl_test t);
+
+typedef enum rl_guard_kind { RL_GUARD_TEST, RL_GUARD_AND, RL_GUARD_OR, RL_GUARD_NOT } rl_guard_kind;
+typedef struct rl_guard {
+    u8 kind;
+    rl_test test;
+    const rl_set *sets[RL_MAX_PARTS];
+    i64 vars[RL_MAX_PARTS];
+    f64 factor;
+    struct rl_guard **kids;
+    i64 n; /* sets, vars or kids */
+} rl_guard;
+
+enum { RL_FLOATS = 1, RL_INTEGERS = 2, RL_BOOLS = 4 };
+enum { RL_MAX_SLOTS_DTYPE = 32 };
+typedef struct rl_rule {
+    const char *name, *file, *family, *doc;
+    u32 line, column;
+    rl_var vars[RL_MAX_VARS];
+    i64 n_vars;
+    rl_term *left, *right;
+    const rl_guard *when; /* NULL: none */
+    rl_fp fp;
+    u8 kinds;                         /* dtypes that a free dtype variable takes */
+    u8 slots[RL_MAX_SLOTS_DTYPE];     /* dtype of each dtype variable, DT_NONE: free */
+    bool computes;                    /* the right side has more than operators and variables */
+    const sx *left_text, *right_text, *when_text;
+} rl_rule;
+
+typedef struct rl_rejected {
+    const char *name, *file;
+    u32 line, column;
+    const char *reason;
+    const char *excerpt; /* the source line, a newline, and a caret below the place */
+} rl_rejected;
+
+typedef struct rl_ruleset {
+    arena *a;
+    VEC(rl_rule *) rules;
+    VEC(rl_rejected) rejected;
+} rl_ruleset;
+
+rl_ruleset *rl_ruleset_new(arena *a);
+/* Adds the rules of `text`; what is wrong with a rule goes to `rejected`. Throws EQF_E_PARSE when
+ * the text is no sequence of S-expressions. */
+void rl_ruleset_read(rl_ruleset *set, const char *file, const char *text, i64 n);
+/* The rules that come with the product, all of them; throws EQF_E_INTERNAL if one is rejected. */
+rl_ruleset *rl_ruleset_shipped(arena *a);
+const rl_rule *rl_ruleset_find(const rl_ruleset *set, const char *name);
+const char *rl_fp_name(rl_fp fp);
+/* "=>" with both sides, then :when and :fp, on one line. */
+void rl_rule_print(str *out, const rl_rule *r);
+/* The rules as a page of documentation. */
+void rl_ruleset_document(str *out, const rl_ruleset *set);
+
+/* ---- what a rule says, for given variables --------------------------------------------------- */
+
+/* One variable's value. */
+typedef struct rl_binding {
+    rl_type type; /* terms: type.dims also for axes: the set */
+    u64 part[RL_MAX_PARTS]; /* maps: the atom of each operand */
+    u64 to;       /* maps */
+    u32 id;       /* for the builder */
+} rl_binding;
+
+typedef struct rl_env {
+    const rl_rule *rule;
+    rl_binding at[RL_MAX_VARS];
+    const i64 *extent; /* by atom; NULL where sets are artificial */
+} rl_env;
+
+u64 rl_set_value(const rl_env *env, const rl_set *s);
+/* Label and type of a term; *bad as rl_type_of, over all of its parts. */
+rl_type rl_term_type(const rl_env *env, const rl_term *t, u64 *bad);
+bool rl_guard_holds(const rl_env *env, const rl_guard *g);
+/* Atoms at which the parts of the guard that are about each atom alone fail. */
+u64 rl_guard_bad(const rl_env *env, const rl_guard *g);
+/* May it turn true while types stay (it asks for facts)? */
+bool rl_guard_reads_facts(const rl_guard *g);
+/* Floating point operations of one evaluation, shared parts counted once each time they occur. */
+f64 rl_term_flops(const rl_env *env, const rl_term *t);
+dtype rl_slot_dtype(const rl_rule *r, i64 slot, dtype free);
+
+/* Building a side somewhere: in an e-graph, in a program. */
+typedef struct rl_builder {
+    /* id of the operator over operands; `map`: id of the binding that is its index map, or 0. */
+    u32 (*make)(void *user, const rl_label *label, u32 map, const u32 *kids, i64 n);
+    void *user;
+} rl_builder;
+/* 0 when the builder made none. */
+u32 rl_build(const rl_env *env, const rl_term *t, dtype free, const rl_builder *b);
+
+/* ---- loading, between its files -------------------------------------------------------------- */
+
+/* Reads one (rule …) form into *r; NULL, or why not, with the place. */
+typedef struct rl_problem {
+    const char *text;
+    u32 line, column;
+} rl_problem;
+/* Infers dtypes and proves that both sides have one type. problem->text NULL: it is fine. */
+void rl_check_types(arena *a, rl_rule *r, rl_problem *problem);
+
+#endif

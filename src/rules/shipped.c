@@ -1,0 +1,65 @@
+/* The rules that come with the product (the .rules files of rules/, embedded by the build) and the
+ * page of documentation about rules. */
+#include "rules/rule.h"
+
+typedef struct shipped {
+    const char *name;
+    const unsigned char *text;
+    i64 n;
+} shipped;
+
+#define BYTES(...) ((const unsigned char[]){__VA_ARGS__})
+#define RULE_FILE(name, ...) {name, BYTES(__VA_ARGS__), (i64)sizeof(BYTES(__VA_ARGS__))},
+static const shipped files[] = {
+#include "rules/shipped.def"
+};
+
+rl_ruleset *rl_ruleset_shipped(arena *a)
+{
+    rl_ruleset *set = rl_ruleset_new(a);
+    for (i64 i = 0; i < COUNT_OF(files); i++)
+        rl_ruleset_read(set, files[i].name, (const char *)files[i].text, files[i].n);
+    if (set->rejected.n) {
+        const rl_rejected *r = &set->rejected.at[0];
+        eqf_throw(arena_ctx(a), EQF_E_INTERNAL, r->file,
+                  arena_printf(a, "%u:%u", r->line, r->column), "%s", r->reason);
+    }
+    return set;
+}
+
+void rl_ruleset_document(str *out, const rl_ruleset *set)
+{
+    str_add(out, "# Rules\n\n"
+                 "Made by `equiforge rules list --document` from `rules/*.rules`; edit those. "
+                 "`docs/language.md` says what the\noperators mean. `?x` stands for a term, `?K` "
+                 "after `:axis` for a set of dims, `?P` after `:map` for an index map.\nA rule holds "
+                 "for floats unless `:for` says otherwise. `=>` adds the right side to the left "
+                 "side's class; both stay.\n\n"
+                 "## Guards\n\nIn a guard a term variable means the set of its dims; `meet`, "
+                 "`minus`, `join`, `from`, `to` make other sets.\n`and`, `or`, `not` combine "
+                 "guards.\n\n| guard | holds when |\n|---|---|\n");
+    for (rl_test t = 0; t < RL_TEST_COUNT; t++)
+        str_printf(out, "| `%s` | %s |\n", rl_test_at(t)->name, rl_test_at(t)->doc);
+    str_add(out, "\nGuards with a variable of dims alone decide soundness with the types: a rule "
+                 "whose sides would differ in type\nfor some dims is refused when it is read.\n");
+    const char *family = "";
+    for (i64 i = 0; i < set->rules.n; i++) {
+        const rl_rule *r = set->rules.at[i];
+        if (strcmp(family, r->family) != 0) {
+            family = r->family;
+            str_printf(out, "\n## %s\n\n| rule | | rounding |\n|---|---|---|\n", family);
+        }
+        str_printf(out, "| %s | `", r->name);
+        sx_print(out, r->left_text);
+        str_add(out, "` → `");
+        sx_print(out, r->right_text);
+        str_add(out, "`");
+        if (r->when_text) {
+            str_add(out, " when `");
+            sx_print(out, r->when_text);
+            str_add(out, "`");
+        }
+        str_printf(out, "%s%s | %s |\n", r->doc ? "; " : "", r->doc ? r->doc : "",
+                   rl_fp_name(r->fp));
+    }
+}
