@@ -1,6 +1,6 @@
 """Matrix products against eager PyTorch, interleaved, on the same threads.
 
-    python bench/matmul/run.py --library build/libbench_matmul.so [--threads 2] [case ...]
+    python bench/matmul/run.py [--threads 2] [--cc gcc] [case ...]
 
 A case is dtype:form:batch:M:N:K with form nk (weights [N, K]), kn ([K, N]), each with + for
 constant weights (packed beforehand) or - for weights that may change; with batch > 1 only -. Times
@@ -11,7 +11,9 @@ all operands as a share of the measured read rate (caches can make it more than 
 import argparse
 import ctypes
 import os
+import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +34,7 @@ DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16,
           "f16": torch.float16}
 
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOCK = time.perf_counter
 
 
@@ -39,6 +42,19 @@ def timed(run):
     start = CLOCK()
     run()
     return CLOCK() - start
+
+
+def build(folder):
+    """Compiles matmul.c and the modules it stands on to a shared library."""
+    library = f"{folder}/libbench_matmul.so"
+    sources = [ROOT / "bench/matmul/matmul.c"]
+    for module in ("base", "ir", "kernel", "codegen"):
+        sources += sorted((ROOT / "src" / module).glob("*.c"))
+    subprocess.run(["cc", "-std=gnu17", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared",
+                    "-fno-strict-aliasing", f"-I{ROOT}/include", f"-I{ROOT}/src", "-o", library,
+                    *map(str, sources), "-lm", "-ldl", "-lpthread", "-lxxhash", "-ljansson"],
+                   check=True)
+    return library
 
 
 def rates():
@@ -52,7 +68,7 @@ def rates():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
+    parser.add_argument("--library", help="built before; by default it is built now")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vector-bytes", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=11)
@@ -63,7 +79,7 @@ def main():
     if o.threads == 1:
         global CLOCK
         CLOCK = time.thread_time  # other jobs on the machine do not enter
-    lib = ctypes.CDLL(o.library)
+    lib = ctypes.CDLL(o.library or build(tempfile.mkdtemp()))
     lib.bm_new.restype = ctypes.c_void_p
     i64, text = ctypes.c_int64, ctypes.c_char_p
     lib.bm_new.argtypes = [i64, i64, i64, i64, text, ctypes.c_int, ctypes.c_int, i64, ctypes.c_int,
