@@ -569,9 +569,15 @@ static proved check_flat(checker *c, const sx *proof)
 
 /* ---- API ----------------------------------------------------------------------------------- */
 
+static const sx *read_text(const checker *c, const char *what, eqf_text text)
+{
+    static const char none[] = "";
+    return sx_read(c->a, what, text.at ? text.at : none, (i64)text.n);
+}
+
 static u32 whole_term(checker *c, eqf_text text)
 {
-    const sx *x = sx_read(c->a, "claim", text.at, (i64)text.n);
+    const sx *x = read_text(c, "claim", text);
     if (x->n != 1)
         REFUSE(c, x, "expected one term");
     return instantiate(c, x->at[0], NULL, x->at[0]);
@@ -592,9 +598,9 @@ eqf_status eqf_proof_check(eqf_ctx *ctx, eqf_text proof, eqf_text a, eqf_text b,
         c->a = mem;
         c->given = checking;
         vec_push(mem, &c->terms, (term){0});
-        c->rules = sx_read(mem, "rules", checking->rules.at, (i64)checking->rules.n);
-        c->axioms = sx_read(mem, "axioms", checking->axioms.at, (i64)checking->axioms.n);
-        const sx *all = sx_read(mem, "proof", proof.at, (i64)proof.n);
+        c->rules = read_text(c, "rules", checking->rules);
+        c->axioms = read_text(c, "axioms", checking->axioms);
+        const sx *all = read_text(c, "proof", proof);
         if (all->n != 1 || !sx_is_form(all->at[0], "proof") || all->at[0]->n < 4 ||
             all->at[0]->at[2]->kind != SX_INT || all->at[0]->at[2]->i != 1)
             REFUSE(c, all, "expected one (proof shared|flat 1 ...)");

@@ -180,6 +180,7 @@ struct eqf_egraph {
     u32 nlogs;
     u32 now;
     u32 alive, visible, dead;
+    u32 room; /* e-nodes that can be added without reserving again; 0 unknown */
 
     eg_vec dirty; /* loser, its use list */
     eg_vec queue; /* classes whose data or members are new */
@@ -325,10 +326,12 @@ u32 eg_add(eg *g, u32 head, u32 arity, const u32 *kids, const u32 *kid_nodes, u3
  * fetched while it works on others: the key, a look at what it meets, the act. At most 4 children,
  * no normaliser. */
 typedef struct eg_pending {
-    u32 head, arity, hash, kids[4];
+    u32 head, op, arity, hash, kids[4];
+    bool commutative;
 } eg_pending;
-void eg_prepare(eg *g, u32 head, u32 arity, const u32 *kids, eg_pending *out);
-void eg_peek(const eg *g, const eg_pending *p);
+/* The caller fills head, op, arity, commutative and kids. */
+void eg_prepare(eg *g, eg_pending *p);
+void eg_peek(const eg *g, const eg_pending *p, u32 into);
 u32 eg_commit(eg *g, eg_pending *p, const u32 *kid_nodes, u32 into, bool *is_new);
 /* Live e-node with exactly this key; kids canonical. 0: none. */
 u32 eg_lookup(const eg *g, u32 head, u32 arity, const u32 *kids);

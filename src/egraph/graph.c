@@ -410,10 +410,27 @@ void eg_join_data(eg *g, u32 k, u32 c, const void *data)
 
 /* ---- add ----------------------------------------------------------------------------------- */
 
+/* How many e-nodes can be added before one of the things that all of them take runs out. */
+static void count_room(eg *g)
+{
+    const eg_log *l = &g->log[EG_OP_CLASSES];
+    if (g->marks || g->nanalyses || g->options.explain || !l->nepochs ||
+        l->epoch[l->nepochs - 1].stamp != g->now) {
+        g->room = 0;
+        return;
+    }
+    u64 slots = 3 * ((u64)g->slot_mask + 1) / 4;
+    u32 room = g->parent_cap - g->class_ids;
+    room = MIN(room, g->body.cap - g->body.n);
+    room = MIN(room, l->cap - l->n);
+    room = (u32)MIN((u64)room, slots > g->slot_used ? slots - g->slot_used : 0);
+    g->room = room > 1 ? room - 1 : 0; /* the one being added now */
+}
+
 /* Everything a new e-node needs, taken before anything changes. */
 static bool reserve_node(eg *g, u32 op, u32 seg, u32 arity)
 {
-    if (!eg_logs_room(g))
+    if (UNLIKELY(op >= g->nlogs) && !eg_logs_room(g))
         return false;
     if (UNLIKELY(4 * (u64)(g->slot_used + 1) > 3 * (u64)(g->slot ? g->slot_mask + 1 : 0)) &&
         !slots_resize(g, g->slot ? 2 * (g->slot_mask + 1) : 64))
@@ -470,6 +487,7 @@ static bool reserve_node(eg *g, u32 op, u32 seg, u32 arity)
     }
     if (g->marks && !eg_vec_room(g, &g->journal, 64 + 24 * arity))
         return false; /* an add can still be refused; a union under way cannot */
+    count_room(g);
     return true;
 }
 
@@ -514,7 +532,11 @@ static inline u32 add_hashed(eg *g, u32 op, u32 head, u32 arity, const u32 *kids
         }
     }
     u32 seg = MIN(arity, EG_LONG), mask = g->slot_mask;
-    if (UNLIKELY(!reserve_node(g, op, seg, arity)))
+    if (g->room && op < g->nlogs && g->seg[seg].n < g->seg[seg].cap && seg != EG_LONG &&
+        g->log[op].n < g->log[op].cap && g->log[op].nepochs &&
+        g->log[op].epoch[g->log[op].nepochs - 1].stamp == g->now)
+        g->room--; /* what else it takes was counted before */
+    else if (UNLIKELY(!reserve_node(g, op, seg, arity)))
         return 0;
     if (UNLIKELY(mask != g->slot_mask || g->slot_used == 0)) {
         where = hash & g->slot_mask;
@@ -593,24 +615,23 @@ static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_n
                       commutative, kid_nodes, into, is_new);
 }
 
-void eg_prepare(eg *g, u32 head, u32 arity, const u32 *kids, eg_pending *out)
+void eg_prepare(eg *g, eg_pending *p)
 {
-    const eg_op *o = &g->lang->ops.at[g->lang->heads.at[head].op];
-    out->head = head;
-    out->arity = arity;
-    for (u32 i = 0; i < arity; i++)
-        out->kids[i] = eg_find_halving(g, kids[i]);
-    out->hash = eg_hash(head, arity, out->kids, o->flags & EQF_COMMUTATIVE);
-    __builtin_prefetch(&g->slot[out->hash & g->slot_mask]);
+    for (u32 i = 0; i < p->arity; i++)
+        p->kids[i] = eg_find_halving(g, p->kids[i]);
+    p->hash = eg_hash(p->head, p->arity, p->kids, p->commutative);
+    __builtin_prefetch(&g->slot[p->hash & g->slot_mask]);
 }
 
-void eg_peek(const eg *g, const eg_pending *p)
+void eg_peek(const eg *g, const eg_pending *p, u32 into)
 {
     u64 s = g->slot[p->hash & g->slot_mask];
     if ((u32)(s >> 32) == p->hash) {
         __builtin_prefetch(eg_rec(g, (u32)s));
         return;
     }
+    if (into && (g->parent[into] & EG_BODY))
+        __builtin_prefetch(eg_body_of(g, into), 1);
     for (u32 i = 0; i < p->arity; i++) { /* probably a new e-node: it joins their use lists */
         u32 body = g->parent[p->kids[i]];
         if (body & EG_BODY)
@@ -620,17 +641,16 @@ void eg_peek(const eg *g, const eg_pending *p)
 
 u32 eg_commit(eg *g, eg_pending *p, const u32 *kid_nodes, u32 into, bool *is_new)
 {
-    u32 op = g->lang->heads.at[p->head].op;
-    bool commutative = g->lang->ops.at[op].flags & EQF_COMMUTATIVE, stale = false;
+    bool stale = false;
     for (u32 i = 0; i < p->arity; i++)
         stale |= !(g->parent[p->kids[i]] & EG_BODY);
     if (UNLIKELY(stale)) { /* a union came between */
         for (u32 i = 0; i < p->arity; i++)
             p->kids[i] = eg_find_halving(g, p->kids[i]);
-        p->hash = eg_hash(p->head, p->arity, p->kids, commutative);
+        p->hash = eg_hash(p->head, p->arity, p->kids, p->commutative);
     }
-    return add_hashed(g, op, p->head, p->arity, p->kids, p->hash, commutative, kid_nodes, into,
-                      is_new);
+    return add_hashed(g, p->op, p->head, p->arity, p->kids, p->hash, p->commutative, kid_nodes,
+                      into, is_new);
 }
 
 u32 eg_add(eg *g, u32 head, u32 arity, const u32 *kids, const u32 *kid_nodes, u32 into,
@@ -727,6 +747,7 @@ bool eg_union(eg *g, u32 a, u32 b)
     g->parent[l] = w;
     g->nclasses--;
     class_stamp(g, w, W);
+    g->room -= g->room > 0; /* it may have taken an entry of the log */
     if (!g->marks)
         g->free_bodies.at[g->free_bodies.n++] = lb;
     if (UNLIKELY(g->nanalyses)) {
@@ -1000,6 +1021,7 @@ static void relink(eg *g, u32 n, u32 *rec)
 
 void eg_sweep(eg *g)
 {
+    g->room = 0;
     for (u32 op = 0; op < g->nlogs; op++)
         log_compact(g, op);
     if (!g->options.explain)
@@ -1026,6 +1048,7 @@ void eg_trim(eg *g)
 {
     if (g->marks || g->bytes < 1 << 16)
         return;
+    g->room = 0;
     if (g->dead > g->alive / 4)
         eg_sweep(g);
     if (!g->dirty.n)

@@ -211,6 +211,8 @@ static bool flat_right(const scope *s, eg_rule *r, const eg_term *t)
         return false;
     eg_make *m = &r->make[t->index];
     m->head = t->head;
+    m->op = t->op;
+    m->commutative = s->l->ops.at[t->op].flags & EQF_COMMUTATIVE;
     m->arity = t->arity;
     for (u32 i = 0; i < t->arity; i++) {
         if (!flat_right(s, r, t->kids[i]))

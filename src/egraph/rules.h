@@ -46,7 +46,8 @@ typedef struct eg_use {
 
 /* One e-node of a right side: where its children come from. */
 typedef struct eg_make {
-    u32 head, arity;
+    u32 head, op, arity;
+    bool commutative;
     u32 from[4]; /* position in save, or EG_BUILT | number of an e-node built before */
     u32 var[4];  /* the variable, for explanations */
 } eg_make;

@@ -503,18 +503,23 @@ static void apply_batch(batch *b)
     const eg_rule *rule = b->rule;
     bool explain = g->options.explain;
     u32 alive = g->alive;
+    i64 made = 0;
     memset(b->built_swaps, 0, sizeof b->built_swaps);
     for (u32 k = 0; k < rule->nbuilt; k++) {
         const eg_make *mk = &rule->make[k];
         bool root = k + 1 == rule->nbuilt;
         for (u32 j = 0; j < b->n; j++) {
-            u32 kids[4];
+            eg_pending *p = &b->pending[j];
+            p->head = mk->head;
+            p->op = mk->op;
+            p->arity = mk->arity;
+            p->commutative = mk->commutative;
             for (u32 i = 0; i < mk->arity; i++)
-                kids[i] = source(b, mk->from[i], j);
-            eg_prepare(g, mk->head, mk->arity, kids, &b->pending[j]);
+                p->kids[i] = source(b, mk->from[i], j);
+            eg_prepare(g, p);
         }
         for (u32 j = 0; j < b->n; j++)
-            eg_peek(g, &b->pending[j]);
+            eg_peek(g, &b->pending[j], root ? b->row[j][0] : 0);
         for (u32 j = 0; j < b->n; j++) {
             bool is_new;
             u32 nodes[4], target = root ? eg_find_halving(g, b->row[j][0]) : 0;
@@ -535,13 +540,14 @@ static void apply_batch(batch *b)
             b->made_node[k][j] = n;
             if (explain && !is_new)
                 note_swap(b, k, j, mk, n);
-            g->rule[b->state].stats.nodes += is_new;
+            made += is_new;
             if (!root)
                 b->made_class[k][j] = eg_rec(g, n)[N_CLASS];
             else if (batch_root(b, j, target, n, is_new))
                 r->changed = true;
         }
     }
+    g->rule[b->state].stats.nodes += made;
     r->changed |= g->alive != alive;
 }
 
@@ -632,6 +638,7 @@ static void iterate(run *r, i64 iteration)
         return;
     }
     g->now++;
+    g->room = 0;
     for (u32 i = 0; i < r->nrules; i++) {
         if (r->matches[i].count)
             apply_rule(r, i);
