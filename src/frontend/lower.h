@@ -10,7 +10,8 @@
  *   draft.c     draft terms, and their resolution into an ir_program
  *   tensor.c    broadcasting operators on fe_tensors: pointwise, products, reductions
  *   view.c      reshape, permute, expand, slice, concat
- *   lower.c     nodes to calls: arguments by schema, results checked against the file
+ *   lower.c     nodes to calls, results checked against the file; regions
+ *   call.c      arguments by schema, numbers, promotion, declining
  *   lower_*.c   one function for each kind of ATen operator (rows of aten.def)
  *   autocast.c  regions that cast operands implicitly
  *   functionalize.c   in-place operators and the views they write through
@@ -219,7 +220,7 @@ fe_tensor *fe_safe_softmax(fe_lower *l, const fe_tensor *x, i64 d);
 
 void fe_lower_same(fe_call *c); /* identity */
 
-/* ---- lower.c: calls -------------------------------------------------------------------------- */
+/* ---- call.c -------------------------------------------------------------------------- */
 
 typedef struct fe_slot fe_slot;
 typedef struct fe_scope fe_scope;
@@ -249,6 +250,16 @@ _Noreturn void fe_decline(fe_lower *l, const char *format, ...) PRINTF_LIKE(2, 3
 _Noreturn void fe_fail(fe_lower *l, const char *format, ...) PRINTF_LIKE(2, 3);
 /* The call has a meaning, and a plain kernel runs it: note it for `inspect`. */
 void fe_note_plain(fe_lower *l, const char *what);
+
+void fe_note_boundary(fe_lower *l, const fe_node *n, const char *reason, bool runs);
+/* Fills c->args by the schema of c->row. */
+void fe_bind_arguments(fe_call *c);
+/* Result k with list results laid flat; NULL past the last. */
+const fe_arg *fe_flat_output(const fe_node *n, i64 k);
+/* The symbol in e whose value only a run knows, or NULL. */
+const fe_symbol *fe_data_symbol(fe_lower *l, const fe_expr *e);
+/* May this call handle values of the foreign dtype `code` in its stand-in? */
+bool fe_keeps_range(const fe_call *c, u32 code);
 
 bool fe_has(const fe_call *c, i64 i); /* given and not None */
 fe_tensor *fe_t(fe_call *c, i64 i);
