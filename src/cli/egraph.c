@@ -7,9 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/cli.h"
 #include "eqf_egraph.h"
-
-int cli_egraph(int argc, char **argv);
 
 static const char usage[] =
     "usage: equiforge egraph run FILE [--case NAME]... [--match full|delta|auto] [--bytes N]\n"

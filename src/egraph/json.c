@@ -435,11 +435,12 @@ eqf_status eqf_read_json(eqf_ctx *ctx, const char *file, eqf_text source, eqf_gy
     arena *a = arena_new(ctx, 0);
     if (!a)
         return EQF_E_NO_MEMORY;
-    eqf_gym *gym = NULL;
+    eqf_gym *volatile made = NULL;
     trap t;
     TRY(ctx, t)
     {
-        gym = NEW(a, eqf_gym);
+        eqf_gym *gym = NEW(a, eqf_gym);
+        made = gym;
         gym->ctx = ctx;
         gym->a = a;
         gym->form = (eg_payload_form){NULL, print_row, gym};
@@ -458,7 +459,9 @@ eqf_status eqf_read_json(eqf_ctx *ctx, const char *file, eqf_text source, eqf_gy
         arena_free(scratch);
         *out = gym;
     }
-    if (t.status && *out == NULL)
+    if (t.status && made)
+        eqf_gym_free(made);
+    else if (t.status)
         arena_free(a);
     return t.status;
 }
