@@ -9,8 +9,7 @@
 
 #include "frontend/lower.h"
 
-/* ---- failing ----------------------------------------------------------------------------------
- */
+/* ---- failing ------------------------------------------------------------------------------- */
 
 void fe_decline(fe_lower *l, const char *format, ...)
 {
@@ -51,8 +50,7 @@ void fe_note_plain(fe_lower *l, const char *what)
         fe_note_boundary(l, l->call->node, what, true);
 }
 
-/* ---- numbers and types ------------------------------------------------------------------------
- */
+/* ---- numbers and types --------------------------------------------------------------------- */
 
 static const fe_symbol *open_symbol(fe_lower *l, const fe_expr *e)
 {
@@ -194,8 +192,7 @@ fe_tensor *fe_scalar_tensor(fe_lower *l, fe_scalar s)
     return t;
 }
 
-/* ---- arguments ----------------------------------------------------------------------------------
- */
+/* ---- arguments ----------------------------------------------------------------------------- */
 
 fe_slot *fe_slot_of(fe_scope *s, fe_value_id v)
 {
@@ -440,8 +437,7 @@ bool fe_out_used(fe_call *c, i64 k)
     return o && o->kind == FE_ARG_TENSOR && c->scope->graph->values[o->value.i].uses > 0;
 }
 
-/* ---- the schema -------------------------------------------------------------------------------
- */
+/* ---- the schema ---------------------------------------------------------------------------- */
 
 /* The default after `=` as an argument; NULL is None. */
 static const fe_arg *parse_default(fe_lower *l, const char *s, i64 n)

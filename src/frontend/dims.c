@@ -95,7 +95,7 @@ fe_vars fe_flat(fe_space *s, fe_vars vars)
     return (fe_vars){out.at, out.n};
 }
 
-/* ---- apart -------------------------------------------------------------------------------- */
+/* ---- apart --------------------------------------------------------------------------------- */
 
 static u64 edge_key(u32 a, u32 b)
 {
@@ -145,7 +145,7 @@ void fe_keep_apart(fe_space *s, fe_vars vars)
             edge_add(s, vars.at[i], vars.at[k]);
 }
 
-/* ---- unify, split, pin ----------------------------------------------------------------------- */
+/* ---- unify, split, pin --------------------------------------------------------------------- */
 
 static void join_shapes(fe_space *s, u32 a, u32 b)
 {

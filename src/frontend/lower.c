@@ -23,8 +23,7 @@ static const fe_row *find_row(const char *target)
     return NULL;
 }
 
-/* ---- opaque calls
- * -------------------------------------------------------------------------------- */
+/* ---- opaque calls  ------------------------------------------------------------------------- */
 
 static void collect_tensors(fe_call *c, const fe_arg *a, fe_tensor ***out, i64 *n)
 {
@@ -179,8 +178,7 @@ static const char *unknown_reason(const char *target)
             return reasons[i].reason;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes --------------------------------------------------------------------------------- */
 
 static const fe_symbol *argument_symbol(fe_call *c, const fe_arg *a)
 {

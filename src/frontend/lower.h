@@ -108,8 +108,7 @@ void fe_resolve(fe_lower *l, const u32 *roots, i64 n, ir_term *terms);
 /* The atoms of a tuple, once everything is resolved. */
 ir_atoms fe_atoms(fe_lower *l, fe_vars vars);
 
-/* ---- tensor.c: all shapes and dtypes are the caller's business unless said otherwise ----------
- */
+/* ---- tensor.c: all shapes and dtypes are the caller's business unless said otherwise ------- */
 
 fe_tensor *fe_tensor_new(fe_lower *l, u32 term, u8 dtype, i64 rank, const fe_dim *dims);
 fe_dim fe_dim_new(fe_lower *l, i64 extent); /* a fresh variable for an extent above 1 */
@@ -148,7 +147,7 @@ i64 fe_broadcast(fe_lower *l, fe_tensor *const *xs, i64 n, i64 sizes[FE_MAX_RANK
 /* All operands with the same, broadcast dims (terms aligned); replaced in place. */
 void fe_broadcast_all(fe_lower *l, fe_tensor **xs, i64 n);
 
-/* ---- view.c --------------------------------------------------------------------------------- */
+/* ---- view.c -------------------------------------------------------------------------------- */
 
 fe_tensor *fe_view(fe_lower *l, const fe_tensor *x, i64 rank, const i64 *sizes);
 fe_tensor *fe_permute(fe_lower *l, const fe_tensor *x, const i64 *order);
@@ -181,7 +180,7 @@ fe_tensor *fe_positions(fe_lower *l, const fe_tensor *x, i64 d);
 fe_tensor *fe_slice_write(fe_lower *l, const fe_tensor *x, const fe_tensor *src, i64 d, i64 start,
                           i64 n, i64 step);
 
-/* ---- lower_index.c -------------------------------------------------------------------------- */
+/* ---- lower_index.c ------------------------------------------------------------------------- */
 
 /* x with dims d[k] read at idx[k] (i64, all of one broadcast shape); the index dims come first,
  * then the others. */
@@ -193,7 +192,7 @@ fe_tensor *fe_scan(fe_lower *l, ir_reducer r, const fe_tensor *x, i64 d);
 /* Positions of the first k elements along d, in order. */
 fe_tensor *fe_argsort(fe_lower *l, const fe_tensor *x, i64 d, i64 k, bool descending);
 
-/* ---- lower_pointwise.c, lower_reduce.c: what rows of aten.def say by `code` ------------------ */
+/* ---- lower_pointwise.c, lower_reduce.c: what rows of aten.def say by `code` ---------------- */
 
 enum {
     FE_RELU,
@@ -220,7 +219,7 @@ fe_tensor *fe_safe_softmax(fe_lower *l, const fe_tensor *x, i64 d);
 
 void fe_lower_same(fe_call *c); /* identity */
 
-/* ---- call.c -------------------------------------------------------------------------- */
+/* ---- call.c -------------------------------------------------------------------------------- */
 
 typedef struct fe_slot fe_slot;
 typedef struct fe_scope fe_scope;
@@ -301,7 +300,7 @@ void fe_lower_graph(fe_lower *l, fe_scope *s);
 fe_scope *fe_scope_new(fe_lower *l, const fe_graph *g);
 fe_slot *fe_slot_of(fe_scope *s, fe_value_id v);
 
-/* ---- functionalize.c ------------------------------------------------------------------------- */
+/* ---- functionalize.c ----------------------------------------------------------------------- */
 
 /* What one value of a graph holds. A slot may be a view of another: `node` lowered on `parent`
  * gives it. A write goes up to the root; a read of any view of that root refreshes it. */
@@ -328,8 +327,7 @@ void fe_lower_in_place(fe_lower *l, fe_scope *s, const fe_node *n, const char *t
 fe_tensor **fe_lower_node(fe_lower *l, fe_scope *s, const fe_node *n, const char *target,
                           i64 *count);
 
-/* ---- autocast.c --------------------------------------------------------------------------------
- */
+/* ---- autocast.c ---------------------------------------------------------------------------- */
 
 typedef struct fe_autocast {
     bool is_on, is_cuda;
@@ -338,8 +336,7 @@ typedef struct fe_autocast {
 /* What the region casts the float operands of this operator to; DT_NONE: nothing. */
 u8 fe_autocast_dtype(const fe_autocast *region, const char *target);
 
-/* ---- the state --------------------------------------------------------------------------------
- */
+/* ---- the state ----------------------------------------------------------------------------- */
 
 struct fe_lower {
     arena *a;
@@ -368,14 +365,12 @@ struct fe_scope {
     fe_slot *slots; /* by value id */
 };
 
-/* ---- masks.c ----------------------------------------------------------------------------------
- */
+/* ---- masks.c ------------------------------------------------------------------------------- */
 
 /* The tensor as a predicate of positions, on the dims of `in`; NULL when its content is no band. */
 fe_tensor *fe_mask_of(fe_lower *l, const fe_tensor *in, const fe_weight *w);
 
-/* ---- normalize.c ------------------------------------------------------------------------------
- */
+/* ---- normalize.c --------------------------------------------------------------------------- */
 
 /* Brings the program to normal form, in place: every rule of normalize.c is exhausted. */
 void fe_normalize(ir_program *p);

@@ -217,8 +217,7 @@ static fe_tensor *scattered(fe_lower *l, fe_tensor *base, const i64 *d, fe_tenso
     return fe_tensor_new(l, term, base->dtype, base->rank, xs[0]->dims);
 }
 
-/* ---- reads --------------------------------------------------------------------------------------
- */
+/* ---- reads --------------------------------------------------------------------------------- */
 
 void fe_lower_embedding(fe_call *c)
 {
@@ -325,8 +324,7 @@ void fe_lower_index(fe_call *c)
     fe_ret(c, index_dims_at(c->l, y, r.idx[0]->rank, r.first));
 }
 
-/* ---- writes -------------------------------------------------------------------------------------
- */
+/* ---- writes -------------------------------------------------------------------------------- */
 
 void fe_lower_index_put(fe_call *c) /* self indices values accumulate */
 {
@@ -456,8 +454,7 @@ void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
     fe_ret(c, y);
 }
 
-/* ---- order --------------------------------------------------------------------------------------
- */
+/* ---- order --------------------------------------------------------------------------------- */
 
 static void sorted(fe_call *c, fe_tensor *x, i64 d, i64 k, bool descending)
 {
@@ -554,8 +551,7 @@ void fe_lower_searchsorted(fe_call *c) /* sorted self out_int32 right side sorte
     fe_ret(c, fe_cast(l, fe_b(c, 2) ? DT_i32 : DT_i64, below));
 }
 
-/* ---- running reductions
- * --------------------------------------------------------------------------- */
+/* ---- running reductions  ------------------------------------------------------------------- */
 
 void fe_lower_cumulate(fe_call *c) /* self dim dtype */
 {

@@ -192,8 +192,7 @@ void fe_lower_trilinear(fe_call *c)
     fe_ret(c, fe_contract(l, y, keep, xs[2], labels, out, n_out));
 }
 
-/* ---- einsum
- * --------------------------------------------------------------------------------------- */
+/* ---- einsum  ------------------------------------------------------------------------------- */
 
 enum { ELLIPSIS_LAST = 63 }; /* ellipsis dims count down from here, letters up from 0 */
 
@@ -355,8 +354,7 @@ void fe_lower_einsum(fe_call *c)
     fe_ret(c, y);
 }
 
-/* ---- attention
- * ------------------------------------------------------------------------------------ */
+/* ---- attention  ---------------------------------------------------------------------------- */
 
 typedef struct attention {
     fe_tensor *q, *k, *v, *mask;

@@ -32,8 +32,7 @@ static fe_tensor *scaled(fe_lower *l, fe_tensor *x, fe_scalar s)
     return s.f == 1.0 ? x : fe_arith(l, IR_mul, x, fe_scalar_tensor(l, s));
 }
 
-/* ---- one operand ------------------------------------------------------------------------------
- */
+/* ---- one operand --------------------------------------------------------------------------- */
 
 void fe_lower_float1(fe_call *c) /* exp, sqrt …: integers become f32 */
 {
@@ -92,8 +91,7 @@ void fe_lower_nan_to_num(fe_call *c)
     fe_ret(c, fe_where(l, fe_op2n(l, IR_eq, x, (f64)INFINITY), fe_num(l, x->dtype, high), y));
 }
 
-/* ---- two operands
- * -------------------------------------------------------------------------------- */
+/* ---- two operands  ------------------------------------------------------------------------- */
 
 void fe_lower_add(fe_call *c) /* add, sub with alpha */
 {
@@ -166,8 +164,7 @@ void fe_lower_bitwise_not(fe_call *c)
     fe_ret(c, fe_op1(c->l, x->dtype == DT_bool ? IR_not : IR_bitnot, x));
 }
 
-/* ---- powers ------------------------------------------------------------------------------------
- */
+/* ---- powers -------------------------------------------------------------------------------- */
 
 static fe_tensor *power(fe_lower *l, fe_tensor *x, f64 e)
 {
@@ -213,8 +210,7 @@ void fe_lower_pow(fe_call *c) /* exponent a tensor */
     fe_ret(c, fe_arith(c->l, IR_pow, a, b));
 }
 
-/* ---- choices -----------------------------------------------------------------------------------
- */
+/* ---- choices ------------------------------------------------------------------------------- */
 
 void fe_lower_where(fe_call *c)
 {
@@ -288,8 +284,7 @@ void fe_lower_copy(fe_call *c)
     fe_ret(c, fe_expand(l, src, x->rank, sizes));
 }
 
-/* ---- three operands
- * ------------------------------------------------------------------------------ */
+/* ---- three operands  ----------------------------------------------------------------------- */
 
 /* Half operands widen; the result is rounded once, to what they promote to. */
 static u8 widen(fe_lower *l, fe_tensor **xs, i64 n)
@@ -325,8 +320,7 @@ void fe_lower_lerp(fe_call *c)
     fe_ret(c, fe_cast(l, t, fe_op2(l, IR_add, from, step)));
 }
 
-/* ---- activations
- * --------------------------------------------------------------------------------- */
+/* ---- activations  -------------------------------------------------------------------------- */
 
 /* log(1 + exp x); x itself where scale * x is above the threshold, which also keeps exp finite. */
 static fe_tensor *softplus(fe_lower *l, fe_tensor *x, f64 scale, f64 threshold)
@@ -445,8 +439,7 @@ void fe_lower_glu(fe_call *c)
     fe_ret(c, fe_cast(l, x->dtype, fe_op2(l, IR_mul, fe_cast(l, wide, a), b)));
 }
 
-/* ---- casts
- * --------------------------------------------------------------------------------------- */
+/* ---- casts  -------------------------------------------------------------------------------- */
 
 void fe_lower_to(fe_call *c) /* argument 1 is the dtype */
 {

@@ -103,8 +103,7 @@ void fe_lower_any(fe_call *c)
                         fe_b(c, 2)));
 }
 
-/* ---- positions of extremes ---------------------------------------------------------------------
- */
+/* ---- positions of extremes ----------------------------------------------------------------- */
 
 /* The first position along d where x is the extreme, NaN being the most extreme of all. */
 static fe_tensor *arg_extreme(fe_lower *l, const fe_tensor *x, ir_reducer r, i64 d, bool keep)
@@ -167,8 +166,7 @@ void fe_lower_count_nonzero(fe_call *c)
     fe_ret(c, fe_reduce(c->l, IR_SUM, x, fe_axes(c, x, 1), false));
 }
 
-/* ---- variance ----------------------------------------------------------------------------------
- */
+/* ---- variance ------------------------------------------------------------------------------ */
 
 static fe_tensor *variance(fe_lower *l, fe_tensor *x, u64 dims, bool keep, f64 correction,
                            fe_tensor **mean_out)
@@ -211,8 +209,7 @@ void fe_lower_var_correction(fe_call *c)
     spread(c, fe_axes(c, fe_t(c, 0), 1), fe_b(c, 3), fe_has(c, 2) ? fe_f(c, 2) : 1.0);
 }
 
-/* ---- vector norms
- * --------------------------------------------------------------------------------- */
+/* ---- vector norms  ------------------------------------------------------------------------- */
 
 static fe_tensor *vector_norm(fe_lower *l, const fe_tensor *x, f64 p, u64 dims, bool keep)
 {
@@ -314,8 +311,7 @@ void fe_lower_cdist(fe_call *c)
     fe_ret(c, vector_norm(l, d, fe_f(c, 2), bit(d->rank - 1), false));
 }
 
-/* ---- softmax ------------------------------------------------------------------------------------
- */
+/* ---- softmax ------------------------------------------------------------------------------- */
 
 fe_tensor *fe_softmax(fe_lower *l, const fe_tensor *x, i64 d, bool is_log)
 {
@@ -383,8 +379,7 @@ void fe_lower_logsumexp(fe_call *c)
     fe_ret(c, fe_cast(l, t, fe_b(c, 2) ? r : fe_drop(l, r, dims)));
 }
 
-/* ---- norms
- * ---------------------------------------------------------------------------------------- */
+/* ---- norms  -------------------------------------------------------------------------------- */
 
 static u64 trailing(fe_call *c, const fe_tensor *x, i64 arg)
 {
@@ -568,8 +563,7 @@ void fe_lower_batch_norm_no_stats(fe_call *c) /* input w b training momentum eps
     fe_ret(c, fe_cast(l, fe_out_dtype(c, 2), fe_drop(l, r, over)));
 }
 
-/* ---- losses
- * --------------------------------------------------------------------------------------- */
+/* ---- losses  ------------------------------------------------------------------------------- */
 
 /* reduction 0 none, 1 mean, 2 sum */
 static fe_tensor *reduced(fe_lower *l, fe_tensor *x, i64 reduction)

@@ -196,8 +196,7 @@ void fe_lower_squeeze_dims(fe_call *c)
     fe_ret(c, fe_drop(c->l, x, n ? fe_axes(c, x, 1) : 0));
 }
 
-/* ---- slices -----------------------------------------------------------------------------------
- */
+/* ---- slices -------------------------------------------------------------------------------- */
 
 static i64 clip(i64 i, i64 n)
 {
@@ -321,8 +320,7 @@ void fe_lower_unbind(fe_call *c)
         fe_ret(c, fe_select(c->l, x, d, k));
 }
 
-/* ---- joining
- * -------------------------------------------------------------------------------------- */
+/* ---- joining  ------------------------------------------------------------------------------ */
 
 static fe_tensor **promoted(fe_call *c, i64 *n)
 {
@@ -367,8 +365,7 @@ void fe_lower_hstack(fe_call *c) /* code: the dim; hstack of vectors is along di
     fe_ret(c, fe_cat(c->l, xs, n, xs[0]->rank == 1 ? 0 : c->row->code));
 }
 
-/* ---- repetition
- * ------------------------------------------------------------------------------------- */
+/* ---- repetition  --------------------------------------------------------------------------- */
 
 static fe_tensor *repeated(fe_call *c, fe_tensor *x, const i64 *times, i64 n)
 {
@@ -406,8 +403,7 @@ void fe_lower_repeat_interleave(fe_call *c) /* self repeats dim */
     fe_ret(c, fe_repeat_dim(c->l, x, d, fe_i(c, 1), true));
 }
 
-/* ---- order and padding
- * ------------------------------------------------------------------------------ */
+/* ---- order and padding  -------------------------------------------------------------------- */
 
 void fe_lower_flip(fe_call *c)
 {
@@ -508,8 +504,7 @@ void fe_lower_pad(fe_call *c) /* self pad mode value; code 1: self pad value */
     fe_ret(c, x);
 }
 
-/* ---- diagonals, windows, shuffles
- * ---------------------------------------------------------------- */
+/* ---- diagonals, windows, shuffles  --------------------------------------------------------- */
 
 void fe_lower_diagonal(fe_call *c)
 {

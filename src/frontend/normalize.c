@@ -16,14 +16,14 @@
  *   positions    renames and slices of index expressions are index expressions
  *
  * Terms are rebuilt bottom-up into the same hash-consed program until nothing changes.
- * normalize_index.c holds the arithmetic of index expressions and masks. */
+ * normalize_axes.c holds the rules along atoms, normalize_index.c the arithmetic of index
+ * expressions and masks. */
 #include <math.h>
 
 #include "frontend/normalize.h"
 #include "ir/scalar.h"
 
-/* ---- reading terms ------------------------------------------------------------------------------
- */
+/* ---- reading terms ------------------------------------------------------------------------- */
 
 const ir_node *nz_at(const nz *z, ir_term t)
 {
@@ -40,12 +40,12 @@ ir_term nz_arg(const nz *z, ir_term t, i64 i)
     return nz_at(z, t)->args[i];
 }
 
-static bool is_float(const nz *z, ir_term t)
+bool nz_is_float(const nz *z, ir_term t)
 {
     return dtype_is_float((dtype)nz_at(z, t)->dtype);
 }
 
-static bool is_wide(const nz *z, ir_term t)
+bool nz_is_wide(const nz *z, ir_term t)
 {
     return nz_at(z, t)->dtype == DT_f32 || nz_at(z, t)->dtype == DT_f64;
 }
@@ -54,19 +54,19 @@ bool nz_number(const nz *z, ir_term t, f64 *out)
 {
     if (!nz_is(z, t, IR_const))
         return false;
-    *out = is_float(z, t) ? nz_at(z, t)->attr.f : (f64)nz_at(z, t)->attr.i;
+    *out = nz_is_float(z, t) ? nz_at(z, t)->attr.f : (f64)nz_at(z, t)->attr.i;
     return true;
 }
 
 bool nz_integer(const nz *z, ir_term t, i64 *out)
 {
-    if (!nz_is(z, t, IR_const) || is_float(z, t))
+    if (!nz_is(z, t, IR_const) || nz_is_float(z, t))
         return false;
     *out = nz_at(z, t)->attr.i;
     return true;
 }
 
-static bool is_value(const nz *z, ir_term t, f64 value)
+bool nz_is_value(const nz *z, ir_term t, f64 value)
 {
     f64 x;
     return nz_number(z, t, &x) && x == value;
@@ -79,8 +79,7 @@ ir_term nz_const(nz *z, u8 type, f64 x)
     return ir_i(z->p, (dtype)type, (i64)x);
 }
 
-/* ---- folding
- * ------------------------------------------------------------------------------------- */
+/* ---- folding  ------------------------------------------------------------------------------ */
 
 #define NONE 0
 /* The rows as they stand; `where` has a condition, not a float, and is folded by its caller. */
@@ -138,7 +137,7 @@ static bool fold(nz *z, ir_op op, u8 type, const ir_term *x, i64 n, ir_term *out
         f[k] = nz_at(z, x[k])->attr.f;
         i[k] = nz_at(z, x[k])->attr.i;
     }
-    bool from_float = is_float(z, x[n - 1]);
+    bool from_float = nz_is_float(z, x[n - 1]);
     if (op == IR_cast) {
         if (dtype_is_float((dtype)type))
             *out = ir_f(z->p, (dtype)type, from_float ? f[0] : (f64)i[0]);
@@ -167,42 +166,39 @@ static bool fold(nz *z, ir_op op, u8 type, const ir_term *x, i64 n, ir_term *out
     return true;
 }
 
-/* ---- constructors
- * --------------------------------------------------------------------------------- */
-
-static ir_term simplify(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n);
+/* ---- constructors  ------------------------------------------------------------------------- */
 
 ir_term nz_1(nz *z, ir_op op, ir_term a)
 {
-    return simplify(z, op, (ir_attr){0}, &a, 1);
+    return nz_make(z, op, (ir_attr){0}, &a, 1);
 }
 
 ir_term nz_2(nz *z, ir_op op, ir_term a, ir_term b)
 {
     ir_term x[2] = {a, b};
-    return simplify(z, op, (ir_attr){0}, x, 2);
+    return nz_make(z, op, (ir_attr){0}, x, 2);
 }
 
 ir_term nz_where(nz *z, ir_term c, ir_term a, ir_term b)
 {
     ir_term x[3] = {c, a, b};
-    return simplify(z, IR_where, (ir_attr){0}, x, 3);
+    return nz_make(z, IR_where, (ir_attr){0}, x, 3);
 }
 
 ir_term nz_cast(nz *z, u8 type, ir_term a)
 {
-    return simplify(z, IR_cast, (ir_attr){.dtype = type}, &a, 1);
+    return nz_make(z, IR_cast, (ir_attr){.dtype = type}, &a, 1);
 }
 
-static ir_term scaled(nz *z, ir_term x, f64 c)
+ir_term nz_scaled(nz *z, ir_term x, f64 c)
 {
     return nz_2(z, IR_mul, x, nz_const(z, nz_at(z, x)->dtype, c));
 }
 
 /* x = y * c with c a finite number of a wide float (neg is -1)? */
-static bool split_scale(const nz *z, ir_term x, ir_term *y, f64 *c)
+bool nz_split_scale(const nz *z, ir_term x, ir_term *y, f64 *c)
 {
-    if (!is_wide(z, x))
+    if (!nz_is_wide(z, x))
         return false;
     if (nz_is(z, x, IR_neg)) {
         *y = nz_arg(z, x, 0), *c = -1;
@@ -216,8 +212,7 @@ static bool split_scale(const nz *z, ir_term x, ir_term *y, f64 *c)
     return false;
 }
 
-/* ---- rules: arithmetic
- * --------------------------------------------------------------------------- */
+/* ---- rules: arithmetic  -------------------------------------------------------------------- */
 
 static bool rule_mul(nz *z, const ir_term *x, ir_term *out)
 {
@@ -226,11 +221,11 @@ static bool rule_mul(nz *z, const ir_term *x, ir_term *out)
         ir_term a = x[i], b = x[1 - i];
         f64 c, d;
         ir_term y;
-        if (is_value(z, a, 1)) {
+        if (nz_is_value(z, a, 1)) {
             *out = b;
             return true;
         }
-        if (!is_float(z, a) && is_value(z, a, 0)) {
+        if (!nz_is_float(z, a) && nz_is_value(z, a, 0)) {
             *out = a;
             return true;
         }
@@ -238,13 +233,13 @@ static bool rule_mul(nz *z, const ir_term *x, ir_term *out)
             *out = nz_2(z, IR_and, a, b);
             return true;
         }
-        if (is_float(z, a) && is_value(z, a, -1)) {
+        if (nz_is_float(z, a) && nz_is_value(z, a, -1)) {
             *out = nz_1(z, IR_neg, b);
             return true;
         }
-        if (is_wide(z, a) && nz_number(z, a, &c)) {
-            if (split_scale(z, b, &y, &d)) {
-                *out = scaled(z, y, c * d);
+        if (nz_is_wide(z, a) && nz_number(z, a, &c)) {
+            if (nz_split_scale(z, b, &y, &d)) {
+                *out = nz_scaled(z, y, c * d);
                 return true;
             }
             if (nz_is(z, b, IR_recip)) {
@@ -260,11 +255,11 @@ static bool rule_mul(nz *z, const ir_term *x, ir_term *out)
         }
         if (nz_is(z, b, IR_const))
             continue;
-        if (split_scale(z, a, &y, &c)) {
-            *out = scaled(z, nz_2(z, IR_mul, y, b), c);
+        if (nz_split_scale(z, a, &y, &c)) {
+            *out = nz_scaled(z, nz_2(z, IR_mul, y, b), c);
             return true;
         }
-        if (is_wide(z, a) && nz_is(z, a, IR_recip) && !nz_is(z, b, IR_recip)) {
+        if (nz_is_wide(z, a) && nz_is(z, a, IR_recip) && !nz_is(z, b, IR_recip)) {
             *out = nz_2(z, IR_div, b, nz_arg(z, a, 0));
             return true;
         }
@@ -281,25 +276,25 @@ static bool rule_div(nz *z, const ir_term *x, ir_term *out)
     f64 c;
     ir_term y;
     u8 type = nz_at(z, x[0])->dtype;
-    if (is_value(z, x[1], 1)) {
+    if (nz_is_value(z, x[1], 1)) {
         *out = x[0];
         return true;
     }
     if (nz_number(z, x[1], &c) && isfinite(c) && c != 0.0 && isfinite(1.0 / c) &&
-        is_wide(z, x[0])) {
-        *out = scaled(z, x[0], 1.0 / c);
+        nz_is_wide(z, x[0])) {
+        *out = nz_scaled(z, x[0], 1.0 / c);
         return true;
     }
-    if (is_value(z, x[0], 1)) {
+    if (nz_is_value(z, x[0], 1)) {
         *out = nz_1(z, IR_recip, x[1]);
         return true;
     }
-    if (!nz_is(z, x[0], IR_const) && split_scale(z, x[0], &y, &c)) {
-        *out = scaled(z, nz_2(z, IR_div, y, x[1]), c);
+    if (!nz_is(z, x[0], IR_const) && nz_split_scale(z, x[0], &y, &c)) {
+        *out = nz_scaled(z, nz_2(z, IR_div, y, x[1]), c);
         return true;
     }
-    if (split_scale(z, x[1], &y, &c) && c != 0.0) {
-        *out = scaled(z, nz_2(z, IR_div, x[0], y), 1.0 / c);
+    if (nz_split_scale(z, x[1], &y, &c) && c != 0.0) {
+        *out = nz_scaled(z, nz_2(z, IR_div, x[0], y), 1.0 / c);
         return true;
     }
     (void)type;
@@ -309,11 +304,11 @@ static bool rule_div(nz *z, const ir_term *x, ir_term *out)
 /* x + where(c, 0, -inf) = where(c, x, -inf) */
 static bool rule_mask(nz *z, const ir_term *x, ir_term *out)
 {
-    for (int i = 0; i < 2 && is_float(z, x[0]); i++) {
+    for (int i = 0; i < 2 && nz_is_float(z, x[0]); i++) {
         if (!nz_is(z, x[i], IR_where))
             continue;
         ir_term c = nz_arg(z, x[i], 0), a = nz_arg(z, x[i], 1), b = nz_arg(z, x[i], 2);
-        if (is_value(z, a, 0) && is_value(z, b, (f64)-INFINITY)) {
+        if (nz_is_value(z, a, 0) && nz_is_value(z, b, (f64)-INFINITY)) {
             *out = nz_where(z, c, x[1 - i], b);
             return true;
         }
@@ -324,11 +319,11 @@ static bool rule_mask(nz *z, const ir_term *x, ir_term *out)
 static bool rule_add(nz *z, const ir_term *x, ir_term *out)
 {
     for (int i = 0; i < 2; i++) {
-        if (is_value(z, x[i], 0)) {
+        if (nz_is_value(z, x[i], 0)) {
             *out = x[1 - i];
             return true;
         }
-        if (is_float(z, x[0]) && nz_is(z, x[i], IR_neg)) {
+        if (nz_is_float(z, x[0]) && nz_is(z, x[i], IR_neg)) {
             *out = nz_2(z, IR_sub, x[1 - i], nz_arg(z, x[i], 0));
             return true;
         }
@@ -340,24 +335,25 @@ static bool rule_sub(nz *z, const ir_term *x, ir_term *out)
 {
     f64 c;
     i64 i;
-    if (is_value(z, x[1], 0)) {
+    if (nz_is_value(z, x[1], 0)) {
         *out = x[0];
         return true;
     }
-    if (is_float(z, x[0]) && is_value(z, x[0], 0)) {
+    if (nz_is_float(z, x[0]) && nz_is_value(z, x[0], 0)) {
         *out = nz_1(z, IR_neg, x[1]);
         return true;
     }
-    if (is_float(z, x[0]) && nz_is(z, x[1], IR_neg)) {
+    if (nz_is_float(z, x[0]) && nz_is(z, x[1], IR_neg)) {
         *out = nz_2(z, IR_add, x[0], nz_arg(z, x[1], 0));
         return true;
     }
-    bool is_number = is_float(z, x[1]) ? nz_number(z, x[1], &c)
-                                       : nz_integer(z, x[1], &i) && i > INT64_MIN && (c = 0, true);
+    bool is_number = nz_is_float(z, x[1])
+                         ? nz_number(z, x[1], &c)
+                         : nz_integer(z, x[1], &i) && i > INT64_MIN && (c = 0, true);
     if (is_number) {
-        ir_term k = is_float(z, x[1]) ? nz_const(z, nz_at(z, x[1])->dtype, -c)
-                                      : ir_i(z->p, (dtype)nz_at(z, x[1])->dtype,
-                                             eqf_wrap((dtype)nz_at(z, x[1])->dtype, -i));
+        ir_term k = nz_is_float(z, x[1]) ? nz_const(z, nz_at(z, x[1])->dtype, -c)
+                                         : ir_i(z->p, (dtype)nz_at(z, x[1])->dtype,
+                                                eqf_wrap((dtype)nz_at(z, x[1])->dtype, -i));
         *out = nz_2(z, IR_add, x[0], k);
         return true;
     }
@@ -369,7 +365,7 @@ static bool rule_pow(nz *z, const ir_term *x, ir_term *out)
     f64 e;
     if (!nz_number(z, x[1], &e))
         return false;
-    bool floats = is_float(z, x[0]);
+    bool floats = nz_is_float(z, x[0]);
     if (e == 1)
         *out = x[0];
     else if (e == 2)
@@ -395,12 +391,12 @@ static bool rule_one(nz *z, ir_op op, ir_term x, ir_term *out)
         *out = nz_arg(z, x, 0);
         return true;
     }
-    if (op == IR_neg && is_float(z, x) && nz_is(z, x, IR_sub)) {
+    if (op == IR_neg && nz_is_float(z, x) && nz_is(z, x, IR_sub)) {
         *out = nz_2(z, IR_sub, nz_arg(z, x, 1), nz_arg(z, x, 0));
         return true;
     }
-    if (op == IR_neg && split_scale(z, x, &y, &c)) {
-        *out = scaled(z, y, -c);
+    if (op == IR_neg && nz_split_scale(z, x, &y, &c)) {
+        *out = nz_scaled(z, y, -c);
         return true;
     }
     if (op == IR_square && (nz_is(z, x, IR_neg) || nz_is(z, x, IR_abs))) {
@@ -409,7 +405,7 @@ static bool rule_one(nz *z, ir_op op, ir_term x, ir_term *out)
     }
     if ((op == IR_abs) && (nz_is(z, x, IR_abs) || nz_is(z, x, IR_square) || nz_is(z, x, IR_exp))) {
         *out = x;
-        return is_float(z, x) || nz_is(z, x, IR_abs);
+        return nz_is_float(z, x) || nz_is(z, x, IR_abs);
     }
     if (op == IR_recip &&
         (nz_is(z, x, IR_sqrt) || nz_is(z, x, IR_rsqrt) || nz_is(z, x, IR_recip))) {
@@ -424,11 +420,10 @@ static bool rule_one(nz *z, ir_op op, ir_term x, ir_term *out)
     return false;
 }
 
-/* ---- rules: casts
- * -------------------------------------------------------------------------------- */
+/* ---- rules: casts  ------------------------------------------------------------------------- */
 
 /* Does every value of dtype a have its exact image in b? */
-static bool is_exact(u8 a, u8 b)
+bool nz_is_exact(u8 a, u8 b)
 {
     dtype_kind ka = dtype_kind_of((dtype)a), kb = dtype_kind_of((dtype)b);
     if (a == b || ka == DK_BOOL)
@@ -453,8 +448,8 @@ static bool rule_cast(nz *z, u8 type, ir_term x, ir_term *out)
         bool floats = dtype_is_float((dtype)first) && dtype_is_float((dtype)from) &&
                       dtype_is_float((dtype)type);
         /* What is rounded for others too is read as they read it: one value, not two. */
-        bool is_shared = x.i < z->n_counted && z->uses[x.i] > 1 && !is_exact(first, from);
-        if ((floats && !is_shared) || is_exact(first, from)) {
+        bool is_shared = x.i < z->n_counted && z->uses[x.i] > 1 && !nz_is_exact(first, from);
+        if ((floats && !is_shared) || nz_is_exact(first, from)) {
             *out = nz_cast(z, type, y);
             return true;
         }
@@ -472,8 +467,7 @@ static bool rule_cast(nz *z, u8 type, ir_term x, ir_term *out)
     return false;
 }
 
-/* ---- rules: conditions
- * --------------------------------------------------------------------------- */
+/* ---- rules: conditions  -------------------------------------------------------------------- */
 
 static bool rule_not(nz *z, ir_term x, ir_term *out)
 {
@@ -490,11 +484,11 @@ static bool rule_not(nz *z, ir_term x, ir_term *out)
         *out = nz_2(z, IR_eq, a, b);
         return true;
     case IR_lt:
-        *out = is_float(z, a) ? x : nz_2(z, IR_le, b, a);
-        return !is_float(z, a);
+        *out = nz_is_float(z, a) ? x : nz_2(z, IR_le, b, a);
+        return !nz_is_float(z, a);
     case IR_le:
-        *out = is_float(z, a) ? x : nz_2(z, IR_lt, b, a);
-        return !is_float(z, a);
+        *out = nz_is_float(z, a) ? x : nz_2(z, IR_lt, b, a);
+        return !nz_is_float(z, a);
     case IR_and:
         *out = nz_2(z, IR_or, nz_1(z, IR_not, a), nz_1(z, IR_not, b));
         return true;
@@ -505,10 +499,10 @@ static bool rule_not(nz *z, ir_term x, ir_term *out)
         if (n->attr.reducer != IR_OR && n->attr.reducer != IR_AND)
             return false;
         a = nz_1(z, IR_not, a);
-        *out = simplify(z, IR_reduce,
-                        (ir_attr){.reducer = n->attr.reducer == IR_OR ? IR_AND : IR_OR,
-                                  .axis = nz_at(z, x)->attr.axis},
-                        &a, 1);
+        *out = nz_make(z, IR_reduce,
+                       (ir_attr){.reducer = n->attr.reducer == IR_OR ? IR_AND : IR_OR,
+                                 .axis = nz_at(z, x)->attr.axis},
+                       &a, 1);
         return true;
     default:
         return false;
@@ -540,7 +534,7 @@ static bool rule_logic(nz *z, ir_op op, const ir_term *x, ir_term *out)
 /* Does `type` hold every value of t? */
 static bool fits(const nz *z, ir_term t, u8 type)
 {
-    if (is_exact(nz_at(z, t)->dtype, type))
+    if (nz_is_exact(nz_at(z, t)->dtype, type))
         return true;
     i64 most = type == DT_i32 ? INT32_MAX : type == DT_i8 ? INT8_MAX : type == DT_f32 ? 1 << 24 : 0;
     return nz_is(z, t, IR_iota) && ir_extent(z->p, nz_at(z, t)->attr.axis.at[0]) - 1 <= most;
@@ -559,7 +553,7 @@ static bool rule_compare(nz *z, ir_op op, const ir_term *x, ir_term *out)
         }
     if (op == IR_ne)
         for (int i = 0; i < 2; i++)
-            if (is_value(z, x[i], 0) && nz_is(z, x[1 - i], IR_cast) &&
+            if (nz_is_value(z, x[i], 0) && nz_is(z, x[1 - i], IR_cast) &&
                 nz_at(z, nz_arg(z, x[1 - i], 0))->dtype == DT_bool) {
                 *out = nz_arg(z, x[1 - i], 0);
                 return true;
@@ -576,7 +570,7 @@ static bool rule_compare(nz *z, ir_op op, const ir_term *x, ir_term *out)
     /* max over a row that cannot be all -inf */
     if (op == IR_ne || op == IR_eq)
         for (int i = 0; i < 2; i++)
-            if (is_value(z, x[i], (f64)-INFINITY) && nz_is(z, x[1 - i], IR_reduce) &&
+            if (nz_is_value(z, x[i], (f64)-INFINITY) && nz_is(z, x[1 - i], IR_reduce) &&
                 nz_at(z, x[1 - i])->attr.reducer == IR_MAX &&
                 nz_is_live(z, nz_arg(z, x[1 - i], 0), nz_at(z, x[1 - i])->attr.axis)) {
                 *out = ir_i(z->p, DT_bool, op == IR_ne);
@@ -603,7 +597,7 @@ static bool rule_where(nz *z, const ir_term *x, ir_term *out)
         *out = t ? nz_2(z, IR_or, nz_1(z, IR_not, c), a) : nz_2(z, IR_and, c, a);
         return true;
     }
-    if (is_value(z, a, 1) && is_value(z, b, 0)) {
+    if (nz_is_value(z, a, 1) && nz_is_value(z, b, 0)) {
         *out = nz_cast(z, nz_at(z, a)->dtype, c);
         return true;
     }
@@ -635,257 +629,6 @@ static bool rule_where(nz *z, const ir_term *x, ir_term *out)
         return true;
     }
     return false;
-}
-
-/* ---- rules: sums and products over atoms
- * ------------------------------------------------------------- */
-
-static bool has_all(ir_atoms set, ir_atoms wanted)
-{
-    for (i64 i = 0; i < wanted.n; i++)
-        if (!ir_has(set, wanted.at[i]))
-            return false;
-    return true;
-}
-
-static bool rule_reduce(nz *z, ir_attr attr, ir_term x, ir_term *out)
-{
-    ir_term y, a, b;
-    f64 c;
-    const ir_node *n = nz_at(z, x);
-    if (!has_all(n->dims, attr.axis)) {
-        *out = ir_reduce(z->p, (ir_reducer)attr.reducer, x, attr.axis);
-        return true;
-    }
-    if (attr.reducer == IR_SUM && split_scale(z, x, &y, &c)) {
-        *out = scaled(z, simplify(z, IR_reduce, attr, &y, 1), c);
-        return true;
-    }
-    if (attr.reducer == IR_SUM && n->op == IR_mul && is_float(z, x)) {
-        a = n->args[0], b = n->args[1];
-        if (has_all(nz_at(z, a)->dims, attr.axis) && has_all(nz_at(z, b)->dims, attr.axis)) {
-            ir_term ab[2] = {a, b};
-            *out = simplify(z, IR_matmul, (ir_attr){.axis = attr.axis}, ab, 2);
-            return true;
-        }
-    }
-    if (n->op == IR_reduce && n->attr.reducer == attr.reducer) {
-        *out = ir_reduce(z->p, (ir_reducer)attr.reducer, n->args[0],
-                         ir_atoms_union(z->p, attr.axis, n->attr.axis));
-        return true;
-    }
-    /* any(x != -inf) = (max x != -inf), all(x == -inf) = (max x == -inf) */
-    ir_op test = attr.reducer == IR_OR ? IR_ne : attr.reducer == IR_AND ? IR_eq : IR_NO_OP;
-    if (test != IR_NO_OP && n->op == test)
-        for (int i = 0; i < 2; i++)
-            if (is_value(z, n->args[i], (f64)-INFINITY)) {
-                ir_term k = n->args[i];
-                y = n->args[1 - i];
-                ir_term m =
-                    simplify(z, IR_reduce, (ir_attr){.reducer = IR_MAX, .axis = attr.axis}, &y, 1);
-                *out = nz_2(z, test, m, k);
-                return true;
-            }
-    return false;
-}
-
-static bool rule_matmul(nz *z, ir_attr attr, const ir_term *x, ir_term *out)
-{
-    for (int i = 0; i < 2; i++) {
-        ir_term y, both[2] = {x[0], x[1]};
-        f64 c;
-        if (!split_scale(z, x[i], &y, &c))
-            continue;
-        both[i] = y;
-        *out = scaled(z, simplify(z, IR_matmul, attr, both, 2), c);
-        return true;
-    }
-    for (int i = 0; i < 2 && is_wide(z, x[0]); i++) { /* a factor without the summed atoms leaves */
-        bool is_free = true;
-        for (i64 k = 0; k < attr.axis.n; k++)
-            is_free = is_free && !ir_has(nz_at(z, x[i])->dims, attr.axis.at[k]);
-        if (!is_free)
-            continue;
-        ir_attr sum = {.reducer = IR_SUM, .axis = attr.axis};
-        *out = nz_2(z, IR_mul, simplify(z, IR_reduce, sum, &x[1 - i], 1), x[i]);
-        return true;
-    }
-    return false;
-}
-
-static bool rule_rename(nz *z, ir_attr attr, ir_term x, ir_term *out)
-{
-    ir_term y;
-    f64 c;
-    const ir_node *n = nz_at(z, x);
-    if (split_scale(z, x, &y, &c)) {
-        *out = scaled(z, nz_rename(z, y, attr.axis, attr.to), c);
-        return true;
-    }
-    if (n->op == IR_rename) {
-        /* first n's mapping, then this one */
-        ir_atom *from = NEW_N(z->p->a, ir_atom, n->dims.n),
-                *to = NEW_N(z->p->a, ir_atom, n->dims.n);
-        const ir_node *inner = nz_at(z, n->args[0]);
-        ir_attr first = n->attr;
-        ir_term base = n->args[0];
-        i64 count = inner->dims.n;
-        for (i64 i = 0; i < count; i++) {
-            from[i] = to[i] = inner->dims.at[i];
-            for (i64 k = 0; k < first.axis.n; k++)
-                if (first.axis.at[k].i == from[i].i)
-                    to[i] = first.to.at[k];
-            for (i64 k = 0; k < attr.axis.n; k++)
-                if (attr.axis.at[k].i == to[i].i) {
-                    to[i] = attr.to.at[k];
-                    break;
-                }
-        }
-        *out = nz_rename(z, base, (ir_atoms){from, count}, (ir_atoms){to, count});
-        return true;
-    }
-    return false;
-}
-
-ir_term nz_slice(nz *z, ir_term x, ir_atom k, i64 start, ir_atoms to, const i64 *steps)
-{
-    if (!ir_has(nz_at(z, x)->dims, k))
-        return x;
-    i64 *ints = NEW_N(z->p->a, i64, 1 + to.n);
-    ints[0] = start;
-    for (i64 i = 0; i < to.n; i++)
-        ints[1 + i] = steps[i];
-    ir_attr attr = {
-        .axis = {arena_copy(z->p->a, &k, sizeof k), 1}, .to = to, .ints = {ints, 1 + to.n}};
-    if (to.n == 1 && start == 0 && steps[0] == 1 && ir_extent(z->p, k) == ir_extent(z->p, to.at[0]))
-        return nz_rename(z, x, attr.axis, to);
-    return simplify(z, IR_slice, attr, &x, 1);
-}
-
-/* A slice that reads one part of a concatenation, or a slice of a slice, reads from within. */
-static bool rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out)
-{
-    const ir_node *n = nz_at(z, x);
-    ir_atom k = attr.axis.at[0];
-    i64 low = attr.ints.at[0], high = low;
-    for (i64 i = 0; i < attr.to.n; i++) {
-        i64 span = attr.ints.at[1 + i] * (ir_extent(z->p, attr.to.at[i]) - 1);
-        *(span < 0 ? &low : &high) += span;
-        if (ir_has(n->dims, attr.to.at[i]))
-            return false; /* a diagonal */
-    }
-    if (n->op == IR_concat && n->attr.to.at[0].i == k.i) {
-        i64 first = 0;
-        for (i64 i = 0; i < n->arg_count; i++) {
-            ir_atom own = n->attr.axis.at[i];
-            i64 last = first + ir_extent(z->p, own) - 1;
-            if (low >= first && high <= last) {
-                *out = n->args[i];
-                if (own.i)
-                    *out = nz_slice(z, n->args[i], own, attr.ints.at[0] - first, attr.to,
-                                    attr.ints.at + 1);
-                return true;
-            }
-            first = last + 1;
-        }
-    }
-    if (n->op == IR_slice && n->attr.to.n == 1 && n->attr.to.at[0].i == k.i) {
-        i64 step = n->attr.ints.at[1], start = n->attr.ints.at[0] + step * attr.ints.at[0];
-        i64 *steps = NEW_N(z->p->a, i64, attr.to.n);
-        for (i64 i = 0; i < attr.to.n; i++)
-            steps[i] = step * attr.ints.at[1 + i];
-        ir_atom base = n->attr.axis.at[0];
-        if (ir_has(nz_at(z, n->args[0])->dims, k) && k.i != base.i)
-            return false; /* the inner one is a diagonal: k moves in both */
-        for (i64 i = 0; i < attr.to.n; i++)
-            if (ir_has(nz_at(z, n->args[0])->dims, attr.to.at[i]) && attr.to.at[i].i != base.i)
-                return false;
-        *out = nz_slice(z, n->args[0], base, start, attr.to, steps);
-        return true;
-    }
-    if (n->op == IR_where) { /* reads what a masked write put there, or left */
-        ir_term c = n->args[0], a = n->args[1], b = n->args[2], mapped;
-        i64 v;
-        if (nz_index_map(z, IR_slice, attr, c, &mapped) && nz_integer(z, mapped, &v)) {
-            *out = nz_slice(z, v ? a : b, k, attr.ints.at[0], attr.to, attr.ints.at + 1);
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A gather whose index is known: a few runs of equal steps are slices. */
-static bool rule_gather_runs(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out)
-{
-    enum { MAX_RUNS = 4 };
-    i64 start[MAX_RUNS], step[MAX_RUNS], length[MAX_RUNS], runs = 0;
-    ir_atom k = attr.axis.at[0];
-    ir_atoms j = nz_at(z, x[1])->dims;
-    if (n != 2 || j.n != 1 || !nz_has_values(z, x[1]) || ir_has(nz_at(z, x[0])->dims, j.at[0]))
-        return false;
-    i64 count = ir_extent(z->p, j.at[0]), last = 0;
-    if (count > 1 << 22)
-        return false;
-    /* One run of any step, or a few that count up. */
-    i64 stride = nz_value_at(z, x[1], 1) - nz_value_at(z, x[1], 0);
-    for (i64 i = 2; i < count && stride; i++)
-        if (nz_value_at(z, x[1], i) - nz_value_at(z, x[1], i - 1) != stride)
-            stride = 0;
-    for (i64 i = 0; i < count; i++) {
-        i64 v = nz_value_at(z, x[1], i);
-        if (v < 0 || v >= ir_extent(z->p, k))
-            return false;
-        if (runs && v - last == step[runs - 1]) {
-            length[runs - 1]++;
-        } else if (runs == MAX_RUNS) {
-            return false;
-        } else {
-            start[runs] = v, step[runs] = stride ? stride : 1, length[runs++] = 1;
-        }
-        last = v;
-    }
-    if (runs == 1) {
-        *out = nz_slice(z, x[0], k, start[0], j, step);
-        return true;
-    }
-    ir_term parts[MAX_RUNS];
-    ir_atom own[MAX_RUNS];
-    for (i64 i = 0; i < runs; i++) {
-        own[i] = length[i] > 1 ? ir_atom_new(z->p, NULL, length[i]) : (ir_atom){0};
-        parts[i] = nz_slice(z, x[0], k, start[i], (ir_atoms){&own[i], length[i] > 1}, &step[i]);
-        if (own[i].i && !ir_has(nz_at(z, parts[i])->dims, own[i]))
-            return false;
-    }
-    *out = ir_make(z->p, IR_concat, (ir_attr){.axis = {own, runs}, .to = j}, parts, runs);
-    return true;
-}
-
-/* A value picked along an axis it is computed along: a masked sum, as cross-entropy writes it. */
-static bool rule_gather(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out)
-{
-    const ir_node *base = nz_at(z, x[0]);
-    if (n != 2 || base->op == IR_in || !is_float(z, x[0]) || nz_at(z, x[1])->dtype != DT_i64)
-        return false;
-    ir_atoms rest = ir_atoms_minus(z->p, nz_at(z, x[0])->dims, attr.axis);
-    if (!has_all(rest, nz_at(z, x[1])->dims))
-        return false;
-    ir_term hit = nz_2(z, IR_eq, x[1], ir_iota(z->p, attr.axis.at[0]));
-    ir_term y = nz_where(z, hit, x[0], nz_const(z, nz_at(z, x[0])->dtype, 0));
-    *out = simplify(z, IR_reduce, (ir_attr){.reducer = IR_SUM, .axis = attr.axis}, &y, 1);
-    return true;
-}
-
-/* Casts that lose nothing come after what only moves elements: the narrow value is read. */
-static bool rule_moved_cast(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_term *out)
-{
-    const ir_node *c = nz_at(z, x[0]);
-    if (c->op != IR_cast || !is_exact(nz_at(z, c->args[0])->dtype, c->dtype))
-        return false;
-    u8 type = c->dtype;
-    ir_term *args = arena_copy(z->p->a, x, n * (i64)sizeof *x);
-    args[0] = c->args[0];
-    *out = nz_cast(z, type, simplify(z, op, attr, args, n));
-    return true;
 }
 
 static bool rules(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_term *out)
@@ -921,21 +664,21 @@ static bool rules(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_ter
     case IR_where:
         return rule_where(z, x, out);
     case IR_reduce:
-        return rule_reduce(z, attr, x[0], out);
+        return nz_rule_reduce(z, attr, x[0], out);
     case IR_matmul:
-        return rule_matmul(z, attr, x, out);
+        return nz_rule_matmul(z, attr, x, out);
     case IR_rename:
-        return nz_index_map(z, op, attr, x[0], out) || rule_rename(z, attr, x[0], out) ||
-               rule_moved_cast(z, op, attr, x, n, out);
+        return nz_index_map(z, op, attr, x[0], out) || nz_rule_rename(z, attr, x[0], out) ||
+               nz_rule_moved_cast(z, op, attr, x, n, out);
     case IR_slice:
-        return nz_index_map(z, op, attr, x[0], out) || rule_slice(z, attr, x[0], out) ||
-               rule_moved_cast(z, op, attr, x, n, out);
+        return nz_index_map(z, op, attr, x[0], out) || nz_rule_slice(z, attr, x[0], out) ||
+               nz_rule_moved_cast(z, op, attr, x, n, out);
     case IR_reshape:
     case IR_expand:
-        return rule_moved_cast(z, op, attr, x, n, out);
+        return nz_rule_moved_cast(z, op, attr, x, n, out);
     case IR_gather:
-        return rule_gather_runs(z, attr, x, n, out) || rule_gather(z, attr, x, n, out) ||
-               rule_moved_cast(z, op, attr, x, n, out);
+        return nz_rule_gather_runs(z, attr, x, n, out) || nz_rule_gather(z, attr, x, n, out) ||
+               nz_rule_moved_cast(z, op, attr, x, n, out);
     default:
         return ir_row(op)->class_ == IR_EWISE && n == 1 && rule_one(z, op, x[0], out);
     }
@@ -961,7 +704,7 @@ static u8 type_of(const nz *z, ir_op op, const ir_attr *attr, const ir_term *x)
     return nz_at(z, x[op == IR_where ? 1 : 0])->dtype;
 }
 
-static ir_term simplify(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n)
+ir_term nz_make(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n)
 {
     ir_term out;
     if (ir_row(op)->class_ == IR_EWISE && fold(z, op, type_of(z, op, &attr, x), x, n, &out))
@@ -977,8 +720,7 @@ static ir_term simplify(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n)
     return ir_make(z->p, op, attr, x, n);
 }
 
-/* ---- rules about use: half types
- * ------------------------------------------------------------------- */
+/* ---- rules about use: half types  ---------------------------------------------------------- */
 
 static bool is_half(u8 type)
 {
@@ -997,7 +739,7 @@ static ir_term widened(nz *z, const ir_node *n, const ir_term *args)
     ir_term wide[3];
     for (i64 i = 0; i < n->arg_count; i++)
         wide[i] = nz_at(z, args[i])->dtype == DT_bool ? args[i] : nz_cast(z, DT_f32, args[i]);
-    return simplify(z, n->op, n->attr, wide, n->arg_count);
+    return nz_make(z, n->op, n->attr, wide, n->arg_count);
 }
 
 /* Keeps in f32 what only f32 readers want (a half operator between casts), and what came from f32
@@ -1032,8 +774,7 @@ static bool rule_half(nz *z, const ir_node *n, const ir_term *args, ir_term *out
     return false;
 }
 
-/* ---- the driver
- * ------------------------------------------------------------------------------------- */
+/* ---- the driver  --------------------------------------------------------------------------- */
 
 static void count_uses(nz *z)
 {
@@ -1068,7 +809,7 @@ void fe_normalize(ir_program *p)
             if (ir_row((ir_op)node.op)->class_ == IR_LEAF)
                 now[i] = (ir_term){(u32)i};
             else if (!rule_half(z, &node, args, &now[i]))
-                now[i] = simplify(z, (ir_op)node.op, node.attr, args, node.arg_count);
+                now[i] = nz_make(z, (ir_op)node.op, node.attr, args, node.arg_count);
         }
         bool is_done = true;
         for (i64 i = 0; i < p->outputs.n; i++) {

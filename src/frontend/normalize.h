@@ -28,8 +28,27 @@ ir_term nz_rename(nz *z, ir_term x, ir_atoms from, ir_atoms to);
 /* x itself when it lacks k. */
 ir_term nz_slice(nz *z, ir_term x, ir_atom k, i64 start, ir_atoms to, const i64 *steps);
 
-/* ---- normalize_index.c -------------------------------------------------------------------------
- */
+/* Any operator: folded, rewritten or made. */
+ir_term nz_make(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n);
+bool nz_is_float(const nz *z, ir_term t);
+bool nz_is_wide(const nz *z, ir_term t); /* f32 or f64 */
+bool nz_is_value(const nz *z, ir_term t, f64 value);
+bool nz_is_exact(u8 a, u8 b); /* every value of dtype a has its image in b */
+/* x = y * c with c a finite number and x a wide float (neg is -1)? */
+bool nz_split_scale(const nz *z, ir_term x, ir_term *y, f64 *c);
+ir_term nz_scaled(nz *z, ir_term x, f64 c);
+
+/* ---- normalize_axes.c: each gives *out when it applies ------------------------------------- */
+
+bool nz_rule_reduce(nz *z, ir_attr attr, ir_term x, ir_term *out);
+bool nz_rule_matmul(nz *z, ir_attr attr, const ir_term *x, ir_term *out);
+bool nz_rule_rename(nz *z, ir_attr attr, ir_term x, ir_term *out);
+bool nz_rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out);
+bool nz_rule_gather_runs(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
+bool nz_rule_gather(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
+bool nz_rule_moved_cast(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
+
+/* ---- normalize_index.c --------------------------------------------------------------------- */
 
 /* The comparison of i64 terms in affine form: positive parts left and right, one constant. */
 bool nz_affine(nz *z, ir_op op, const ir_term *x, ir_term *out);

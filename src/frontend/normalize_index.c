@@ -8,8 +8,7 @@
 #include "frontend/normalize.h"
 #include "ir/scalar.h"
 
-/* ---- affine forms ------------------------------------------------------------------------------
- */
+/* ---- affine forms -------------------------------------------------------------------------- */
 
 typedef struct affine {
     VEC(ir_term) terms;
@@ -125,8 +124,7 @@ bool nz_affine(nz *z, ir_op op, const ir_term *x, ir_term *out)
     return true;
 }
 
-/* ---- maps of index expressions
- * --------------------------------------------------------------------- */
+/* ---- maps of index expressions  ------------------------------------------------------------ */
 
 static bool is_index(const nz *z, ir_term t, i64 depth)
 {
@@ -184,8 +182,7 @@ bool nz_index_map(nz *z, ir_op op, ir_attr attr, ir_term x, ir_term *out)
     return true;
 }
 
-/* ---- rows that a mask leaves
- * ----------------------------------------------------------------------- */
+/* ---- rows that a mask leaves  -------------------------------------------------------------- */
 
 typedef struct point {
     nz *z;

@@ -11,8 +11,7 @@
 
 typedef VEC(fe_size) size_list;
 
-/* ---- sizes and guards -------------------------------------------------------------------------
- */
+/* ---- sizes and guards ---------------------------------------------------------------------- */
 
 static bool symbol_value(void *user, u32 symbol, i64 *out)
 {
@@ -102,8 +101,7 @@ static void check_guards(fe_lower *l)
     }
 }
 
-/* ---- inputs -----------------------------------------------------------------------------------
- */
+/* ---- inputs -------------------------------------------------------------------------------- */
 
 typedef struct input {
     fe_tensor *t; /* NULL: nothing to pass */
@@ -274,8 +272,7 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
     }
 }
 
-/* ---- outputs -----------------------------------------------------------------------------------
- */
+/* ---- outputs ------------------------------------------------------------------------------- */
 
 typedef struct output {
     u32 name;
@@ -356,7 +353,7 @@ static output *collect_outputs(fe_lower *l, fe_scope *top, i64 *count)
     return out;
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------- */
 
 typedef struct weights {
     fe_program *source;
@@ -376,8 +373,7 @@ static void read_weight(void *user, eqf_ctx *ctx, i64 i, void *out)
     fe_weight_read(w->source, w->by_port[i], out);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ----------------------------------------------------------------------------- */
 
 static const ir_dim *port_dims(fe_lower *l, const fe_tensor *t)
 {

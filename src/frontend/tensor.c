@@ -55,7 +55,7 @@ i64 fe_count(fe_lower *l, const fe_tensor *x)
     return n;
 }
 
-/* ---- leaves ------------------------------------------------------------------------------- */
+/* ---- leaves -------------------------------------------------------------------------------- */
 
 fe_tensor *fe_num(fe_lower *l, u8 type, f64 value)
 {
@@ -108,8 +108,7 @@ fe_tensor *fe_iota(fe_lower *l, i64 n)
     return fe_tensor_new(l, t, DT_i64, 1, &d);
 }
 
-/* ---- alignment --------------------------------------------------------------------------------
- */
+/* ---- alignment ----------------------------------------------------------------------------- */
 
 typedef VEC(u32) id_list;
 
@@ -505,8 +504,7 @@ void fe_broadcast_all(fe_lower *l, fe_tensor **xs, i64 n)
         xs[i] = fe_tensor_new(l, xs[i]->term, xs[i]->dtype, rank, dims);
 }
 
-/* ---- pointwise --------------------------------------------------------------------------------
- */
+/* ---- pointwise ----------------------------------------------------------------------------- */
 
 static u8 result_dtype(ir_op op, u8 operand)
 {
@@ -576,8 +574,7 @@ fe_tensor *fe_where(fe_lower *l, const fe_tensor *c, const fe_tensor *x, const f
     return pointwise(l, IR_where, xs, 3, x->dtype);
 }
 
-/* ---- reductions, products -----------------------------------------------------------------------
- */
+/* ---- reductions, products ------------------------------------------------------------------ */
 
 static fe_vars tuple_of(fe_lower *l, const fe_tensor *x, u64 dims)
 {

@@ -308,7 +308,7 @@ fe_tensor *fe_solid(fe_lower *l, const fe_tensor *x, i64 d)
     return fe_tensor_new(l, term, x->dtype, x->rank, dims);
 }
 
-/* ---- slices --------------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------------- */
 
 fe_tensor *fe_slice(fe_lower *l, const fe_tensor *x, i64 d, i64 start, i64 n, i64 step)
 {
