@@ -50,8 +50,8 @@ typedef struct eqf_tensor {
     eqf_dtype dtype;
     size_t rank;
     const int64_t *shape;
-    /* Per dim the name of the symbolic size that stands there, or NULL where it is a number; NULL
-     * altogether where no dim is symbolic. The shape holds -1 for a symbol without a value. */
+    /* Per dim the symbolic size that stands there ("s0", or an expression of such) while it has no
+     * value, or NULL where it is a number; the shape holds -1 then. NULL where all are numbers. */
     const char *const *symbols;
     size_t bytes;
     const void *data;

@@ -58,12 +58,30 @@ static bool has_dim(const dim_values *dims, const char *name)
     return false;
 }
 
-/* A size that has no value yet. What is computed from others (2*s0) is none. */
-static bool is_open(const eqf_program *p, const char *symbol)
+/* Is `extent` the size `name`, or one number times or plus it? Then the size for which it is
+ * `value` is stored. */
+static bool solve(const char *extent, const char *name, i64 value, i64 *out)
 {
-    for (i64 i = 0; i < p->report.n_sizes; i++)
-        if (strcmp(p->report.sizes[i].name, symbol) == 0)
-            return p->report.sizes[i].is_hint;
+    static const char *const operators[] = {"*", " + "};
+    *out = value;
+    if (strcmp(extent, name) == 0)
+        return true;
+    for (i64 i = 0; i < COUNT_OF(operators); i++) {
+        const char *at = strstr(extent, operators[i]);
+        const char *right = at ? at + strlen(operators[i]) : NULL;
+        size_t left = at ? (size_t)(at - extent) : 0;
+        bool name_first = at && strlen(name) == left && strncmp(extent, name, left) == 0;
+        if (!at || !(name_first || strcmp(right, name) == 0))
+            continue;
+        char *end;
+        i64 number = strtoll(name_first ? right : extent, &end, 10);
+        if (name_first ? *end != 0 : end != at)
+            continue;
+        if (i == 1)
+            return __builtin_sub_overflow(value, number, out) == 0;
+        *out = number > 0 ? value / number : 0;
+        return number > 0 && value % number == 0;
+    }
     return false;
 }
 
@@ -76,15 +94,39 @@ static void dims_from_inputs(const eqf_program *p, const char *path, dim_values 
         const ir_port *port = &p->ir->inputs.at[i];
         const tensor *t = find_tensor(set, n, intern_text(p->ir->names, port->name));
         for (i64 d = 0; t && port->symbols && t->rank == port->rank && d < port->rank; d++) {
-            const char *symbol = port->symbols[d];
-            if (symbol && is_open(p, symbol) && !has_dim(dims, symbol))
-                vec_push(p->a, dims, (fe_dim_value){arena_strdup(p->a, symbol), t->shape[d]});
+            i64 value;
+            for (i64 k = 0; k < p->report.n_sizes && port->symbols[d]; k++) {
+                const fe_size *size = &p->report.sizes[k];
+                if (size->is_hint && !has_dim(dims, size->name) &&
+                    solve(port->symbols[d], size->name, t->shape[d], &value))
+                    vec_push(p->a, dims, (fe_dim_value){arena_strdup(p->a, size->name), value});
+            }
         }
     }
 }
 
 /* ---- the summary --------------------------------------------------------------------------------
  */
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Does an extent, as the reader spells it, depend on a size without a value? */
+static bool depends_on_open(const eqf_program *p, const char *extent)
+{
+    for (i64 i = 0; i < p->report.n_sizes; i++) {
+        const char *name = p->report.sizes[i].name;
+        size_t n = strlen(name);
+        if (!p->report.sizes[i].is_hint)
+            continue;
+        for (const char *at = extent; (at = strstr(at, name)); at++)
+            if ((at == extent || !is_letter(at[-1])) && !is_letter(at[n]))
+                return true;
+    }
+    return false;
+}
 
 static eqf_tensor show_port(const eqf_program *p, const ir_port *port)
 {
@@ -97,7 +139,7 @@ static eqf_tensor show_port(const eqf_program *p, const ir_port *port)
     const char **symbols = NEW_N(p->a, const char *, port->rank);
     bool any = false;
     for (i64 d = 0; d < port->rank; d++) {
-        bool open = port->symbols && port->symbols[d] && is_open(p, port->symbols[d]);
+        bool open = port->symbols && port->symbols[d] && depends_on_open(p, port->symbols[d]);
         shape[d] = open ? -1 : port->dims[d].extent;
         symbols[d] = open ? port->symbols[d] : NULL;
         any = any || open;
@@ -217,7 +259,9 @@ eqf_status eqf_program_read(eqf_ctx *ctx, const char *path, const eqf_read_optio
     arena *a = arena_new(ctx, 0);
     if (!a)
         return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
-    const eqf_read_options chosen = options ? *options : (eqf_read_options){0};
+    eqf_read_options chosen = {0};
+    if (options)
+        memcpy(&chosen, options, sizeof chosen);
     trap t;
     TRY (ctx, t) {
         eqf_program *p = NEW(a, eqf_program);

@@ -393,6 +393,30 @@ static void test_state(void **state)
               "$E run state.pkg --check -o b.safetensors && cmp a.safetensors b.safetensors");
 }
 
+/* Symbolic sizes of an exported program: shown by name, fixed by --dim or by the shapes of inputs,
+ * one that stands in an expression (2*s) included. */
+static void test_symbolic(void **state)
+{
+    (void)state;
+    char command[1000];
+    snprintf(command, sizeof command, "$E inspect %s/fixtures/modules/dynamic_even.C.pt2 --json",
+             EQF_TEST_DIR);
+    expect(0, command);
+    json_t *o = object();
+    json_t *shape = json_object_get(json_array_get(json_object_get(o, "inputs"), 0), "shape");
+    assert_true(json_is_string(json_array_get(shape, 0)));
+    assert_true(json_is_integer(json_array_get(shape, 1)));
+    json_decref(o);
+    snprintf(command, sizeof command,
+             "$E optimize %s/fixtures/modules/dynamic_even.C.pt2 -o even.pkg", EQF_TEST_DIR);
+    expect_error(2, command, "--dim");
+    snprintf(command, sizeof command,
+             "M=%s/fixtures/modules/dynamic_even; $E optimize $M.C.pt2 -o even.pkg --inputs "
+             "$M.in.safetensors && $E run even.pkg -i $M.in.safetensors --check --source $M.T.pt2",
+             EQF_TEST_DIR);
+    expect(0, command);
+}
+
 static void test_egraph(void **state)
 {
     (void)state;
@@ -437,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_state),
+        cmocka_unit_test(test_symbolic),
         cmocka_unit_test(test_egraph),
         cmocka_unit_test(test_c_caller),
     };
