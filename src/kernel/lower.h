@@ -72,7 +72,7 @@ void kn_walk_open(kn_maker *m, kn_walk *w);
 void kn_walk_close(kn_maker *m, kn_walk *w); /* loops without carried values */
 kn_live kn_walk_live(const kn_walk *w);
 
-/* Parts for `work` elements of about a nanosecond. */
+/* Parts for `work` elements of a pointwise operator, a fraction of a nanosecond each. */
 i64 kn_part_count(const kn_lower *l, i64 work);
 
 /* ---- kernels being made (build.c) ------------------------------------------------------------ */

@@ -138,6 +138,6 @@ kn_live kn_walk_live(const kn_walk *w)
 i64 kn_part_count(const kn_lower *l, i64 work)
 {
     i64 most = l->o.threads > 1 ? 4 * l->o.threads : 1;
-    i64 parts = work / 16384;
+    i64 parts = work / 65536; /* less than 20 us is not worth a second thread */
     return parts < 1 ? 1 : MIN(parts, most);
 }

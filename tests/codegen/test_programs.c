@@ -13,6 +13,10 @@
 enum { PROGRAMS = 24 };
 
 static const char *const SHAPES[] = {
+    "(program p (dims (B 6) (M 40) (N 70) (K 100)) (input X f32 (B M K)) (input W f32 (B N K))\n"
+    " (output Y (matmul X W :axis {K}) (B M N)))",
+    "(program p (dims (M 500) (N 40) (K 64)) (input X f32 (M K)) (parameter W f32 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (M N)))",
     "(program p (dims (M 13) (N 70) (K 600)) (input X f32 (M K)) (parameter W f32 (N K))\n"
     " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul X W :axis {K}) (N M)))",
     "(program p (dims (M 397) (N 33) (K 20)) (input X f32 (M K)) (parameter W f32 (K N))\n"
@@ -32,9 +36,9 @@ static const char *const SHAPES[] = {
     " (input A i8 (M K)) (input B bool (M K)) (input C bool (K N))\n"
     " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul A A :axis {K}) (M))\n"
     " (output U (matmul B C :axis {K}) (N M)))",
-    "(program p (dims (N 70000)) (input X f32 (N)) (output S (reduce + X :axis {N}) ())\n"
+    "(program p (dims (N 300000)) (input X f32 (N)) (output S (reduce + X :axis {N}) ())\n"
     " (output T (reduce max X :axis {N}) ()))",
-    "(program p (dims (A 300) (B 270)) (input X f16 (A B)) (output S (reduce + X :axis {A}) (B))\n"
+    "(program p (dims (A 600) (B 270)) (input X f16 (A B)) (output S (reduce + X :axis {A}) (B))\n"
     " (output T (reduce + X :axis {B}) (A)) (output U (neg X) (B A)))",
     "(program p (dims (A 2) (B 3) (C 4) (D 5) (E 2) (F 3) (G 2) (H 7))\n"
     " (input X f32 (A B C D E F G H))\n"

@@ -120,6 +120,10 @@ static void test_shapes(void **state)
 {
     fixture *f = *state;
     static const char *const texts[] = {
+        "(program p (dims (B 6) (M 40) (N 70) (K 100)) (input X f32 (B M K)) (input W f32 (B N K))\n"
+        " (output Y (matmul X W :axis {K}) (B M N)))",
+        "(program p (dims (M 500) (N 40) (K 64)) (input X f32 (M K)) (parameter W f32 (N K))\n"
+        " (output Y (matmul X W :axis {K}) (M N)))",
         "(program p (dims (M 13) (N 70) (K 600)) (input X f32 (M K)) (parameter W f32 (N K))\n"
         " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul X W :axis {K}) (N M)))",
         "(program p (dims (M 397) (N 33) (K 20)) (input X f32 (M K)) (parameter W f32 (K N))\n"
@@ -133,9 +137,9 @@ static void test_shapes(void **state)
         " (output Y (matmul (matmul Q K :axis {D}) V :axis {T}) (B S H D)))",
         "(program p (dims (M 5) (N 4) (A 3) (B 7)) (input X f32 (A M B)) (parameter W f32 (B N A))\n"
         " (output Y (matmul X W :axis {A B}) (M N)))",
-        "(program p (dims (N 70000)) (input X f32 (N)) (output S (reduce + X :axis {N}) ())\n"
+        "(program p (dims (N 300000)) (input X f32 (N)) (output S (reduce + X :axis {N}) ())\n"
         " (output T (reduce max X :axis {N}) ()))",
-        "(program p (dims (A 300) (B 270)) (input X f16 (A B)) (output S (reduce + X :axis {A}) (B))\n"
+        "(program p (dims (A 600) (B 270)) (input X f16 (A B)) (output S (reduce + X :axis {A}) (B))\n"
         " (output T (reduce + X :axis {B}) (A)) (output U (neg X) (B A)))",
         "(program p (dims (A 2) (B 3) (C 4) (D 5) (E 2) (F 3) (G 2) (H 7)) (input X f32 (A B C D E F G H))\n"
         " (output Y (add X (reduce + X :axis {B E H})) (H A G B F C E D)))",
