@@ -4,7 +4,8 @@
  *     fixtures TOOL DIRECTORY SCRATCH SHARD SHARDS [NAME...]
  *
  * For each fixture of DIRECTORY/manifest.json in this shard: `inspect --text` of each form prints
- * the same program; each *distinct* program is optimized (with CC from the environment), run on the
+ * the same program (modules; in recorded calls the core form may spell a loss or a series in its
+ * own way, and is then checked by itself); each *distinct* program is optimized (with CC from the environment), run on the
  * recorded inputs and compared with the recorded f64 outputs: relative L2 per output at most the
  * tolerance of its dtype class (1e-5; 1e-2 for half types) or twice eager's own error where that is
  * larger; integers and bools equal; non-finite values at the same places.
@@ -221,7 +222,7 @@ static bool check(const setting *s, const char *name, const json_t *fixture, cha
         }
         if (same)
             continue;
-        if (distinct++ > 0) {
+        if (distinct++ > 0 && strcmp(folder, "modules") == 0) {
             snprintf(why, size, "form %s: another program than form %s", f, first);
             return false;
         }
