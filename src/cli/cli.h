@@ -95,6 +95,7 @@ int cli_optimize(cli_args *args);
 int cli_run(cli_args *args);
 int cli_bench(cli_args *args);
 int cli_egraph(int argc, char **argv);
+int cli_rules(int argc, char **argv);
 
 /* Options that describe a program, as the API takes them; the arrays live as long as `args`. */
 typedef struct cli_reading {

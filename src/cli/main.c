@@ -74,6 +74,8 @@ static const cli_verb verbs[] = {
      "bandwidth, measured on the spot, would allow (the roofline).\n\n"
      "  equiforge bench model.pkg --threads 1",
      bench_options, cli_bench, NULL},
+    {"rules", "list|show NAME|check FILE...", "The rewrite rules: which there are, is one sound.",
+     "Lists or shows rules; types and tests the rules of a file.", no_options, NULL, cli_rules},
     {"egraph", "run|extract FILE [options]", "The e-graph engine alone.",
      "Runs a suite of cases, or extracts from a given e-graph.", no_options, NULL, cli_egraph},
 };

@@ -79,7 +79,7 @@ static eqf_status apply(void *user, eqf_egraph *e, eqf_class root, const eqf_cla
     TRY(g->ctx, t)
     {
         rl_env env;
-        rl_builder builder = {add, g};
+        rl_builder builder = {.make = add, .user = g};
         bind(g, armed->rule, args, &env);
         rl_type want = rl_graph_type(g, root);
         u32 c = rl_build(&env, armed->rule->right, (dtype)want.dtype, &builder);

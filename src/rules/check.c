@@ -50,24 +50,19 @@ static i64 new_slot(check *c, const rl_term *t, dtype fixed)
     return s;
 }
 
-static void unify(check *c, const rl_term *t, i64 a, i64 b)
+/* bool is the only dtype that an operator fixes, so two of them never disagree. */
+static void unify(check *c, i64 a, i64 b)
 {
     a = find_slot(c, a);
     b = find_slot(c, b);
-    if (a == b)
-        return;
-    u8 ta = c->r->slots[a], tb = c->r->slots[b];
-    if (ta && tb && ta != tb)
-        complain(c, t, "%s: operands of %s and %s", ir_row(t->op)->name, dtype_name((dtype)ta),
-                 dtype_name((dtype)tb));
     c->parent[b] = a;
-    if (!ta)
-        c->r->slots[a] = tb;
+    if (!c->r->slots[a])
+        c->r->slots[a] = c->r->slots[b];
 }
 
 static void must_be_bool(check *c, const rl_term *t, i64 kid)
 {
-    unify(c, t, new_slot(c, t, DT_bool), kid);
+    unify(c, new_slot(c, t, DT_bool), kid);
 }
 
 static i64 infer(check *c, rl_term *t)
@@ -90,7 +85,7 @@ static i64 infer(check *c, rl_term *t)
         first = 1;
     }
     for (i64 i = first + 1; i < t->n; i++)
-        unify(c, t, slot[first], slot[i]);
+        unify(c, slot[first], slot[i]);
     bool makes_bool = row->class_ == IR_EWISE && (row->rule == IR_COMPARE || row->rule == IR_TEST);
     if (row->class_ == IR_EWISE && row->rule == IR_BOOLEAN)
         must_be_bool(c, t, slot[0]);
@@ -111,12 +106,7 @@ static void infer_dtypes(check *c, rl_term *left, rl_term *right)
     for (i64 v = 0; v < c->r->n_vars; v++)
         c->r->vars[v].slot = -1;
     i64 l = infer(c, left), r = infer(c, right);
-    u8 tl = c->r->slots[find_slot(c, l)], tr = c->r->slots[find_slot(c, r)];
-    if (tl && tr && tl != tr)
-        complain(c, right, "sides of different type: the left is %s, the right is %s",
-                 dtype_name((dtype)tl), dtype_name((dtype)tr));
-    else
-        unify(c, right, l, r);
+    unify(c, l, r);
     settle(c, left);
     settle(c, right);
     for (i64 v = 0; v < c->r->n_vars; v++)
@@ -128,13 +118,7 @@ static void infer_dtypes(check *c, rl_term *left, rl_term *right)
 
 /* ---- atoms ----------------------------------------------------------------------------------- */
 
-/* The places of a rule that hold a set, each a bit of an artificial atom's number. */
-typedef struct place {
-    u64 *at;
-    const char *name, *part;
-} place;
-
-static i64 list_places(const rl_rule *r, rl_env *env, place *out)
+i64 rl_places(const rl_rule *r, rl_env *env, rl_place *out)
 {
     i64 n = 0;
     for (i64 v = 0; v < r->n_vars; v++) {
@@ -142,17 +126,17 @@ static i64 list_places(const rl_rule *r, rl_env *env, place *out)
         if (r->vars[v].is_number)
             continue;
         if (r->vars[v].kind != RL_VAR_MAP) {
-            out[n++] = (place){&b->type.dims, r->vars[v].name, ""};
+            out[n++] = (rl_place){&b->type.dims, v, 0};
             continue;
         }
         for (i64 k = 0; k < r->vars[v].map_parts; k++)
-            out[n++] = (place){&b->part[k], r->vars[v].name, "from "};
-        out[n++] = (place){&b->to, r->vars[v].name, "to "};
+            out[n++] = (rl_place){&b->part[k], v, k};
+        out[n++] = (rl_place){&b->to, v, -1};
     }
     return n;
 }
 
-static void fill_places(place *at, i64 n, u64 chunk)
+static void fill_places(rl_place *at, i64 n, u64 chunk)
 {
     static const u64 low[6] = {0xAAAAAAAAAAAAAAAAu, 0xCCCCCCCCCCCCCCCCu, 0xF0F0F0F0F0F0F0F0u,
                                0xFF00FF00FF00FF00u, 0xFFFF0000FFFF0000u, 0xFFFFFFFF00000000u};
@@ -160,13 +144,18 @@ static void fill_places(place *at, i64 n, u64 chunk)
         *at[i].at = i < 6 ? low[i] : chunk >> (i - 6) & 1 ? ~(u64)0 : 0;
 }
 
-static const char *describe_atom(check *c, const place *at, i64 n, int bit)
+static const char *describe_atom(check *c, const rl_place *at, i64 n, int bit)
 {
     str s = str_new(c->a);
     i64 count = 0;
     for (i64 i = 0; i < n; i++) {
+        const rl_var *v = &c->r->vars[at[i].var];
         if (*at[i].at >> bit & 1)
-            str_printf(&s, "%s%s%s", count++ ? ", " : "", at[i].part, at[i].name);
+            str_printf(&s, "%s%s%s", count++ ? ", " : "",
+                       v->kind != RL_VAR_MAP ? ""
+                       : at[i].part < 0      ? "to "
+                                             : "from ",
+                       v->name);
     }
     return count ? arena_printf(c->a, "an atom in %s and nowhere else", str_text(&s))
                  : "an atom in no variable";
@@ -184,7 +173,7 @@ static const rl_term *find_culprit(const rl_env *env, const rl_term *t, int bit)
     return (bad >> bit & 1) || type.dtype == DT_NONE ? t : NULL;
 }
 
-static void check_chunk(check *c, const rl_env *env, const place *at, i64 n)
+static void check_chunk(check *c, const rl_env *env, const rl_place *at, i64 n)
 {
     const rl_rule *r = c->r;
     u64 bad_left = 0, bad_right = 0;
@@ -193,11 +182,9 @@ static void check_chunk(check *c, const rl_env *env, const place *at, i64 n)
     if (left.dtype == DT_NONE || right.dtype == DT_NONE) {
         const rl_term *side = left.dtype == DT_NONE ? r->left : r->right;
         const rl_term *culprit = find_culprit(env, side, 0);
-        dtype t = DT_f32;
-        for (i64 v = 0; v < r->n_vars; v++)
-            if (r->vars[v].kind == RL_VAR_TERM)
-                t = (dtype)env->at[v].type.dtype;
         culprit = culprit ? culprit : side;
+        u64 bad = 0;
+        dtype t = (dtype)rl_term_type(env, culprit->kids[0], &bad).dtype;
         complain(c, culprit, "%s does not take %s operands here", ir_row(culprit->op)->name,
                  dtype_name(t));
         return;
@@ -218,19 +205,44 @@ static void check_chunk(check *c, const rl_env *env, const place *at, i64 n)
     }
 }
 
+static void set_dtypes(const rl_rule *r, rl_env *env, dtype free)
+{
+    for (i64 v = 0; v < r->n_vars; v++)
+        if (r->vars[v].kind == RL_VAR_TERM && r->vars[v].slot >= 0)
+            env->at[v].type.dtype = (u8)rl_slot_dtype(r, r->vars[v].slot, free);
+}
+
+u32 *rl_valid_ways(arena *a, const rl_rule *r, dtype free, i64 *n)
+{
+    rl_env env = {.rule = r};
+    rl_place at[RL_MAX_PLACES];
+    i64 places = rl_places(r, &env, at);
+    set_dtypes(r, &env, free);
+    u32 ways = 1u << places, *out = NEW_N(a, u32, ways);
+    *n = 0;
+    for (u32 first = 0; first < ways; first += 64) {
+        fill_places(at, places, first / 64);
+        u64 bad = 0;
+        rl_term_type(&env, r->left, &bad);
+        bad |= r->when ? rl_guard_bad(&env, r->when) : 0;
+        for (u32 k = first; k < ways && k < first + 64; k++)
+            if (!(bad >> (k - first) & 1))
+                out[(*n)++] = k;
+    }
+    return out;
+}
+
 static void check_atoms(check *c, dtype free)
 {
     rl_rule *r = c->r;
     rl_env env = {.rule = r};
-    place at[RL_MAX_VARS * (RL_MAX_PARTS + 1)];
-    i64 n = list_places(r, &env, at);
+    rl_place at[RL_MAX_PLACES];
+    i64 n = rl_places(r, &env, at);
     if (n > RL_MAX_BITS) {
         complain(c, r->left, "more than %d sets in one rule", RL_MAX_BITS);
         return;
     }
-    for (i64 v = 0; v < r->n_vars; v++)
-        if (r->vars[v].kind == RL_VAR_TERM && r->vars[v].slot >= 0)
-            env.at[v].type.dtype = (u8)rl_slot_dtype(r, r->vars[v].slot, free);
+    set_dtypes(r, &env, free);
     u64 chunks = n > 6 ? (u64)1 << (n - 6) : 1;
     for (u64 k = 0; k < chunks && !c->problem->text; k++) {
         fill_places(at, n, k);

@@ -303,8 +303,8 @@ typedef struct renaming {
 
 static void print_variable(renaming *w, i64 v)
 {
-    if (w->anonymous) {
-        str_add(&w->out, "?");
+    if (w->anonymous && !w->name[v]) {
+        str_add(&w->out, "~");
         return;
     }
     if (!w->name[v])
@@ -325,8 +325,19 @@ static void print_set(renaming *w, const rl_set *s)
     str_add(&w->out, ")");
 }
 
-/* Operands of a commutative operator come in an order that names of variables do not decide. */
-static const char *shape_of(arena *a, const rl_rule *r, const rl_term *t);
+/* Operands of a commutative operator come in an order that does not depend on names: by shape, then
+ * by the numbers that variables have got so far. */
+static const char *shape_of(const renaming *w, const rl_rule *r, const rl_term *t, bool numbers);
+
+static bool is_swapped(const renaming *w, const rl_rule *r, const rl_term *t)
+{
+    if (t->n != 2 || (t->op != IR_matmul && !(ir_row(t->op)->flags & IR_COMM)))
+        return false;
+    int order = strcmp(shape_of(w, r, t->kids[0], false), shape_of(w, r, t->kids[1], false));
+    if (order == 0)
+        order = strcmp(shape_of(w, r, t->kids[0], true), shape_of(w, r, t->kids[1], true));
+    return order > 0;
+}
 
 static void print_term(renaming *w, const rl_rule *r, const rl_term *t)
 {
@@ -348,8 +359,7 @@ static void print_term(renaming *w, const rl_rule *r, const rl_term *t)
                    t->reducer ? ir_reducer_text(t->reducer) : "");
         break;
     }
-    bool swap = t->n == 2 && (t->op == IR_matmul || (ir_row(t->op)->flags & IR_COMM)) &&
-                strcmp(shape_of(w->out.a, r, t->kids[0]), shape_of(w->out.a, r, t->kids[1])) > 0;
+    bool swap = is_swapped(w, r, t);
     for (i64 i = 0; i < t->n; i++) {
         print_term(w, r, t->kids[swap ? 1 - i : i]);
         str_add(&w->out, " ");
@@ -361,11 +371,13 @@ static void print_term(renaming *w, const rl_rule *r, const rl_term *t)
     str_add(&w->out, ")");
 }
 
-static const char *shape_of(arena *a, const rl_rule *r, const rl_term *t)
+static const char *shape_of(const renaming *w, const rl_rule *r, const rl_term *t, bool numbers)
 {
-    renaming w = {.out = str_new(a), .anonymous = true};
-    print_term(&w, r, t);
-    return str_text(&w.out);
+    renaming shape = {.out = str_new(w->out.a), .anonymous = true};
+    if (numbers)
+        memcpy(shape.name, w->name, sizeof shape.name);
+    print_term(&shape, r, t);
+    return str_text(&shape.out);
 }
 
 static void print_guard(renaming *w, const rl_guard *g)

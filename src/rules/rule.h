@@ -189,6 +189,7 @@ typedef struct rl_builder {
     /* id of the operator over operands; `map`: id of the binding that is its index map, or 0. */
     u32 (*make)(void *user, const rl_label *label, u32 map, const u32 *kids, i64 n);
     void *user;
+    bool literally; /* keep sums with 0 and products with 1 */
 } rl_builder;
 /* 0 when the builder made none. */
 u32 rl_build(const rl_env *env, const rl_term *t, dtype free, const rl_builder *b);
@@ -200,6 +201,17 @@ typedef struct rl_problem {
     const char *text;
     u32 line, column;
 } rl_problem;
+/* The places of a rule that hold a set: one a variable, for an index map one an operand and one for
+ * what they become. A number on the left has none. */
+enum { RL_MAX_PLACES = RL_MAX_VARS * (RL_MAX_PARTS + 1) };
+typedef struct rl_place {
+    u64 *at; /* in the environment */
+    i64 var, part; /* part: of a map, -1 for the one that it makes */
+} rl_place;
+i64 rl_places(const rl_rule *r, rl_env *env, rl_place *out);
+/* The ways of membership (bit i: in place i) that an atom can have: the left side is well-typed at it
+ * and no guard about atoms alone excludes it. Ascending; count in *n. */
+u32 *rl_valid_ways(arena *a, const rl_rule *r, dtype free, i64 *n);
 /* Infers dtypes and proves that both sides have one type. problem->text NULL: it is fine. */
 void rl_check_types(arena *a, rl_rule *r, rl_problem *problem);
 

@@ -405,8 +405,7 @@ typedef struct built {
     rl_type type;
 } built;
 
-static built make(const rl_env *env, const rl_builder *b, const rl_label *l, u32 map,
-                  const built *kids, i64 n)
+static built make(const rl_builder *b, const rl_label *l, u32 map, const built *kids, i64 n)
 {
     u32 ids[RL_MAX_VARS];
     rl_type x[RL_MAX_VARS];
@@ -418,7 +417,6 @@ static built make(const rl_env *env, const rl_builder *b, const rl_label *l, u32
     built out = {.type = rl_type_of(l, x, n, &bad)};
     if (!bad && out.type.dtype != DT_NONE)
         out.id = b->make(b->user, l, map, ids, n);
-    (void)env;
     return out;
 }
 
@@ -434,7 +432,7 @@ static built build(const rl_env *env, const rl_term *t, dtype free, const rl_bui
     if (t->kind != RL_TERM_OP) {
         rl_type type = number_type(env, t, free);
         rl_label l = {.op = IR_const, .dtype = (dtype)type.dtype, .number = type.number};
-        return make(env, b, &l, 0, NULL, 0);
+        return make(b, &l, 0, NULL, 0);
     }
     built kids[RL_MAX_VARS];
     for (i64 i = 0; i < t->n; i++) {
@@ -449,14 +447,14 @@ static built build(const rl_env *env, const rl_term *t, dtype free, const rl_bui
         l.op = IR_mul;
     }
     u32 flags = ir_row(l.op)->flags;
-    if (t->n == 2 && (flags & (IR_UNIT0 | IR_UNIT1))) {
+    if (t->n == 2 && (flags & (IR_UNIT0 | IR_UNIT1)) && !b->literally) {
         f64 neutral = flags & IR_UNIT1 ? 1 : 0;
         if (is_neutral(&kids[0], neutral))
             return kids[1];
         if (is_neutral(&kids[1], neutral))
             return kids[0];
     }
-    return make(env, b, &l, t->var >= 0 ? env->at[t->var].id : 0, kids, t->n);
+    return make(b, &l, t->var >= 0 ? env->at[t->var].id : 0, kids, t->n);
 }
 
 u32 rl_build(const rl_env *env, const rl_term *t, dtype free, const rl_builder *b)

@@ -1,0 +1,139 @@
+/* The public functions of eqf_rules.h: the loader and the rule lab behind handles and statuses. */
+#include "base/base.h"
+#include "eqf_rules.h"
+#include "rules/lab.h"
+
+struct eqf_rulebook {
+    eqf_ctx *ctx;
+    arena *a;
+    rl_ruleset *set;
+    eqf_rule_info *info;
+    const char *page;
+};
+
+enum { MAX_FILE = 16 << 20 };
+
+static const char *text_of(arena *a, const sx *x)
+{
+    if (!x)
+        return "";
+    str s = str_new(a);
+    sx_print(&s, x);
+    return str_text(&s);
+}
+
+static void fill(eqf_rulebook *b)
+{
+    b->info = NEW_N(b->a, eqf_rule_info, b->set->rules.n);
+    for (i64 i = 0; i < b->set->rules.n; i++) {
+        const rl_rule *r = b->set->rules.at[i];
+        b->info[i] = (eqf_rule_info){.name = r->name,
+                                     .family = r->family,
+                                     .left = text_of(b->a, r->left_text),
+                                     .right = text_of(b->a, r->right_text),
+                                     .guard = text_of(b->a, r->when_text),
+                                     .rounding = rl_fp_name(r->fp),
+                                     .doc = r->doc ? r->doc : "",
+                                     .file = r->file,
+                                     .line = r->line};
+    }
+}
+
+/* path NULL: the shipped rules. */
+static eqf_status make(eqf_ctx *ctx, const char *path, eqf_rulebook **out)
+{
+    *out = NULL;
+    arena *a = arena_new(ctx, 0);
+    if (!a)
+        return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
+    trap t;
+    TRY(ctx, t)
+    {
+        eqf_rulebook *b = NEW(a, eqf_rulebook);
+        b->ctx = ctx;
+        b->a = a;
+        if (path) {
+            i64 n;
+            const char *text = file_read(a, path, MAX_FILE, &n);
+            b->set = rl_ruleset_new(a);
+            rl_ruleset_read(b->set, path, text, n);
+        } else {
+            b->set = rl_ruleset_shipped(a);
+        }
+        fill(b);
+        *out = b;
+    }
+    if (t.status)
+        arena_free(a);
+    return t.status;
+}
+
+eqf_status eqf_rulebook_shipped(eqf_ctx *ctx, eqf_rulebook **out)
+{
+    return make(ctx, NULL, out);
+}
+
+eqf_status eqf_rulebook_read(eqf_ctx *ctx, const char *path, eqf_rulebook **out)
+{
+    return make(ctx, path, out);
+}
+
+void eqf_rulebook_free(eqf_rulebook *book)
+{
+    if (book)
+        arena_free(book->a);
+}
+
+size_t eqf_rulebook_count(const eqf_rulebook *book)
+{
+    return (size_t)book->set->rules.n;
+}
+
+eqf_rule_info eqf_rulebook_get(const eqf_rulebook *book, size_t i)
+{
+    return book->info[i];
+}
+
+size_t eqf_rulebook_rejected_count(const eqf_rulebook *book)
+{
+    return (size_t)book->set->rejected.n;
+}
+
+eqf_rejected_rule eqf_rulebook_rejected(const eqf_rulebook *book, size_t i)
+{
+    const rl_rejected *r = &book->set->rejected.at[i];
+    return (eqf_rejected_rule){r->name, r->file, r->reason, r->line, r->column, r->excerpt};
+}
+
+const char *eqf_rulebook_document(eqf_rulebook *book)
+{
+    trap t;
+    TRY(book->ctx, t)
+    {
+        str s = str_new(book->a);
+        rl_ruleset_document(&s, book->set);
+        book->page = str_text(&s);
+    }
+    return t.status ? "" : book->page;
+}
+
+eqf_status eqf_rulebook_try(eqf_rulebook *book, size_t i, int64_t instances, uint64_t seed,
+                            eqf_rule_trial *out)
+{
+    *out = (eqf_rule_trial){.counterexample = ""};
+    if (i >= eqf_rulebook_count(book) || instances < 1)
+        return eqf_report(book->ctx, EQF_E_ARGUMENT, NULL, NULL,
+                          "no such rule, or no instances asked for");
+    trap t;
+    TRY(book->ctx, t)
+    {
+        arena *scratch = arena_child(book->a);
+        rl_trial r = rl_try_rule(scratch, book->set->rules.at[i], instances, seed);
+        out->verdict = (eqf_rule_verdict)r.verdict;
+        out->instances = r.instances;
+        if (r.counterexample)
+            out->counterexample = arena_strdup(book->a, r.counterexample);
+        arena_free(scratch);
+    }
+    return t.status;
+}
