@@ -109,9 +109,18 @@ void fe_lower_linspace(fe_call *c) /* start end steps */
     u8 t = fe_out_dtype(c, 0), in = fe_wide(t);
     if (!dtype_is_float((dtype)t))
         fe_decline(l, "a linspace of integers");
+    /* From the nearer end, as eager does: exact at both. */
     f64 start = fe_f(c, 0), end = fe_f(c, 1), step = n > 1 ? (end - start) / (f64)(n - 1) : 0;
-    fe_scalar from = {DK_FLOAT, 0, start}, by = {DK_FLOAT, 0, step};
-    fe_ret(c, fe_cast(l, t, ramp(l, in, n, from, by)));
+    if (n < 2) {
+        fe_ret(c, fe_full(l, t, (fe_scalar){DK_FLOAT, 0, start}, 1, &n));
+        return;
+    }
+    fe_tensor *i = fe_iota(l, n), *left = fe_cast(l, in, i);
+    fe_tensor *right = fe_cast(l, in, fe_op2(l, IR_sub, fe_int(l, DT_i64, n - 1), i));
+    fe_tensor *is_first = fe_op2n(l, IR_lt, left, (f64)n / 2);
+    left = fe_op2(l, IR_add, fe_num(l, in, start), fe_op2n(l, IR_mul, left, step));
+    right = fe_op2(l, IR_sub, fe_num(l, in, end), fe_op2n(l, IR_mul, right, step));
+    fe_ret(c, fe_cast(l, t, fe_where(l, is_first, left, right)));
 }
 
 void fe_lower_eye(fe_call *c) /* n; code 1: n m */

@@ -590,6 +590,14 @@ typedef struct nll_loss {
     fe_tensor *total; /* out: the sum of the weights of what counts */
 } nll_loss;
 
+static fe_tensor *over_targets(fe_lower *l, fe_tensor *loss, const nll_loss *p)
+{
+    if (p->reduction == 0)
+        return loss;
+    loss = fe_reduce(l, IR_SUM, loss, all_dims(loss), false);
+    return p->reduction == 1 ? fe_op2(l, IR_div, loss, p->total) : loss;
+}
+
 /* log-probabilities x [N, C, …] or [C], class indices [N, …] or []. */
 static fe_tensor *nll(fe_lower *l, fe_tensor *x, fe_tensor *target, nll_loss *p)
 {
@@ -603,11 +611,6 @@ static fe_tensor *nll(fe_lower *l, fe_tensor *x, fe_tensor *target, nll_loss *p)
     fe_tensor *y = w ? fe_op2(l, IR_mul, x, w) : x;
     fe_tensor *picked = fe_take_along(l, y, d, fe_unsqueeze(l, safe, d));
     fe_tensor *loss = fe_op1(l, IR_neg, fe_drop(l, picked, bit(d)));
-    if (s != 0.0) {
-        fe_tensor *all = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, y, bit(d), false));
-        loss = fe_op2(l, IR_add, fe_op2n(l, IR_mul, loss, 1.0 - s),
-                      fe_op2n(l, IR_mul, all, s / (f64)x->dims[d].extent));
-    }
     loss = fe_where(l, live, loss, zero);
     if (w) {
         i64 first = 0;
@@ -617,10 +620,13 @@ static fe_tensor *nll(fe_lower *l, fe_tensor *x, fe_tensor *target, nll_loss *p)
         fe_tensor *count = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, live), all_dims(target), false);
         p->total = fe_cast(l, x->dtype, count);
     }
-    if (p->reduction == 0)
+    loss = over_targets(l, loss, p);
+    if (s == 0.0)
         return loss;
-    loss = fe_reduce(l, IR_SUM, loss, all_dims(loss), false);
-    return p->reduction == 1 ? fe_op2(l, IR_div, loss, p->total) : loss;
+    fe_tensor *all = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, y, bit(d), false));
+    all = over_targets(l, fe_where(l, live, all, zero), p);
+    return fe_op2(l, IR_add, fe_op2n(l, IR_mul, loss, 1.0 - s),
+                  fe_op2n(l, IR_mul, all, s / (f64)x->dims[d].extent));
 }
 
 void fe_lower_cross_entropy(fe_call *c) /* self target weight reduction ignore_index smoothing */

@@ -6,7 +6,7 @@
  * spelling:
  *
  *   numbers      folded; a product's number stands outermost: (x*c)*y = (x*y)*c, also out of sums,
- *                products over atoms and renames; x/c = x * (1/c); x - c = x + -c
+ *                products over atoms, renames and reshapes; x/c = x * (1/c); x - c = x + -c
  *   powers       x*x = square, 1/sqrt = rsqrt, x * (1/y) = x/y
  *   casts        between floats only the last counts; a half operator between f32 casts is f32
  *   conditions   `not` sinks to comparisons; integer comparisons are affine: no subtraction, one
@@ -540,6 +540,17 @@ static bool fits(const nz *z, ir_term t, u8 type)
     return nz_is(z, t, IR_iota) && ir_extent(z->p, nz_at(z, t)->attr.axis.at[0]) - 1 <= most;
 }
 
+enum { BOUNDS_DEPTH = 6 };
+
+/* A remainder that changes nothing. */
+static bool rule_mod(nz *z, const ir_term *x, ir_term *out)
+{
+    i64 n, low, high;
+    *out = x[0];
+    return nz_integer(z, x[1], &n) && nz_bounds(z, x[0], BOUNDS_DEPTH, &low, &high) && low >= 0 &&
+           high < n;
+}
+
 static bool rule_compare(nz *z, ir_op op, const ir_term *x, ir_term *out)
 {
     u8 type = nz_at(z, x[0])->dtype;
@@ -562,6 +573,16 @@ static bool rule_compare(nz *z, ir_op op, const ir_term *x, ir_term *out)
         ir_term a = nz_arg(z, x[0], 0), b = nz_arg(z, x[1], 0);
         if (nz_at(z, a)->dtype == nz_at(z, b)->dtype && fits(z, a, type) && fits(z, b, type)) {
             *out = nz_2(z, op, a, b);
+            return true;
+        }
+    }
+    i64 low[2], high[2];
+    if ((op == IR_lt || op == IR_le) && nz_bounds(z, x[0], BOUNDS_DEPTH, &low[0], &high[0]) &&
+        nz_bounds(z, x[1], BOUNDS_DEPTH, &low[1], &high[1])) {
+        bool is_always = op == IR_lt ? high[0] < low[1] : high[0] <= low[1];
+        bool is_never = op == IR_lt ? low[0] >= high[1] : low[0] > high[1];
+        if (is_always || is_never) {
+            *out = ir_i(z->p, DT_bool, is_always);
             return true;
         }
     }
@@ -648,6 +669,9 @@ static bool rules(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_ter
     case IR_min:
         *out = x[0];
         return x[0].i == x[1].i;
+    case IR_mod:
+    case IR_fmod:
+        return rule_mod(z, x, out);
     case IR_cast:
         return rule_cast(z, attr.dtype, x[0], out);
     case IR_not:
@@ -673,9 +697,12 @@ static bool rules(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_ter
     case IR_slice:
         return nz_index_map(z, op, attr, x[0], out) || nz_rule_slice(z, attr, x[0], out) ||
                nz_rule_moved_cast(z, op, attr, x, n, out);
+    case IR_concat:
+        return nz_rule_concat(z, attr, x, n, out);
     case IR_reshape:
     case IR_expand:
-        return nz_rule_moved_cast(z, op, attr, x, n, out);
+        return nz_rule_moved_scale(z, op, attr, x, out) ||
+               nz_rule_moved_cast(z, op, attr, x, n, out);
     case IR_gather:
         return nz_rule_gather_runs(z, attr, x, n, out) || nz_rule_gather(z, attr, x, n, out) ||
                nz_rule_moved_cast(z, op, attr, x, n, out);
@@ -706,11 +733,18 @@ static u8 type_of(const nz *z, ir_op op, const ir_attr *attr, const ir_term *x)
 
 ir_term nz_make(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n)
 {
-    ir_term out;
+    ir_term out, sorted[2];
+    if (nz_rule_still(z, op, attr, x, n, &out) || nz_rule_repeated(z, op, attr, x, n, &out))
+        return out;
     if (ir_row(op)->class_ == IR_EWISE && fold(z, op, type_of(z, op, &attr, x), x, n, &out))
         return out;
     if (rules(z, op, attr, x, n, &out))
         return out;
+    /* So that a + b and b + a are one term. A product keeps its order: it may become a matmul's. */
+    if (n == 2 && ir_row(op)->flags & IR_COMM && op != IR_mul && x[0].i > x[1].i) {
+        sorted[0] = x[1], sorted[1] = x[0];
+        x = sorted;
+    }
     if (op == IR_rename)
         return ir_rename(z->p, x[0], attr.axis, attr.to);
     if (op == IR_matmul)

@@ -44,9 +44,14 @@ bool nz_rule_reduce(nz *z, ir_attr attr, ir_term x, ir_term *out);
 bool nz_rule_matmul(nz *z, ir_attr attr, const ir_term *x, ir_term *out);
 bool nz_rule_rename(nz *z, ir_attr attr, ir_term x, ir_term *out);
 bool nz_rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out);
+bool nz_rule_concat(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
 bool nz_rule_gather_runs(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
 bool nz_rule_gather(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
+bool nz_rule_moved_scale(nz *z, ir_op op, ir_attr attr, const ir_term *x, ir_term *out);
 bool nz_rule_moved_cast(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
+/* What operands may be repeated along, and must. */
+bool nz_rule_repeated(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
+bool nz_rule_still(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
 
 /* ---- normalize_index.c --------------------------------------------------------------------- */
 
@@ -54,9 +59,13 @@ bool nz_rule_moved_cast(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, 
 bool nz_affine(nz *z, ir_op op, const ir_term *x, ir_term *out);
 /* Rename or slice of an index expression (pointwise over iotas and numbers): another one. */
 bool nz_index_map(nz *z, ir_op op, ir_attr attr, ir_term x, ir_term *out);
-/* An integer index expression over at most one atom, and its value at a position. */
+/* Bounds of an i64 term that follow from what it is made of, looked at `depth` operators deep. */
+bool nz_bounds(nz *z, ir_term x, i64 depth, i64 *low, i64 *high);
+/* An integer index expression over few atoms, and its value at a position: a coordinate an atom of
+ * its dims. */
+enum { NZ_MAX_ATOMS = 16 };
 bool nz_has_values(nz *z, ir_term x);
-i64 nz_value_at(nz *z, ir_term x, i64 position);
+i64 nz_value_at(nz *z, ir_term x, const i64 *position);
 /* At every coordinate of the other atoms, is x above -inf somewhere along `axis`? Inputs of
  * products count as finite. */
 bool nz_is_live(nz *z, ir_term x, ir_atoms axis);

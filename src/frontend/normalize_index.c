@@ -296,16 +296,52 @@ static bool can_evaluate(const nz *z, ir_term t, i64 depth)
     return true;
 }
 
-bool nz_has_values(nz *z, ir_term x)
+bool nz_bounds(nz *z, ir_term x, i64 depth, i64 *low, i64 *high)
 {
-    return nz_at(z, x)->dims.n <= 1 && dtype_kind_of((dtype)nz_at(z, x)->dtype) == DK_INT &&
-           can_evaluate(z, x, MAX_DEPTH);
+    const ir_node *n = nz_at(z, x);
+    i64 a, b, c, d;
+    if (n->dtype != DT_i64 || depth == 0)
+        return false;
+    switch (n->op) {
+    case IR_const:
+        *low = *high = n->attr.i;
+        return true;
+    case IR_iota:
+    case IR_argsort:
+        *low = 0, *high = ir_extent(z->p, n->attr.axis.at[0]) - 1;
+        return true;
+    case IR_rename:
+    case IR_slice:
+    case IR_reshape:
+    case IR_expand:
+    case IR_gather:
+        return nz_bounds(z, n->args[0], depth - 1, low, high);
+    case IR_add:
+    case IR_max:
+    case IR_min:
+        if (!nz_bounds(z, n->args[0], depth - 1, &a, &b) ||
+            !nz_bounds(z, n->args[1], depth - 1, &c, &d))
+            return false;
+        if (n->op == IR_add)
+            return add_i64(a, c, low) && add_i64(b, d, high);
+        *low = n->op == IR_max ? MAX(a, c) : MIN(a, c);
+        *high = n->op == IR_max ? MAX(b, d) : MIN(b, d);
+        return true;
+    default:
+        return false;
+    }
 }
 
-i64 nz_value_at(nz *z, ir_term x, i64 position)
+bool nz_has_values(nz *z, ir_term x)
+{
+    return nz_at(z, x)->dims.n <= NZ_MAX_ATOMS &&
+           dtype_kind_of((dtype)nz_at(z, x)->dtype) == DK_INT && can_evaluate(z, x, MAX_DEPTH);
+}
+
+i64 nz_value_at(nz *z, ir_term x, const i64 *position)
 {
     point pt = {.z = z, .atoms = nz_at(z, x)->dims};
-    pt.at[0] = position;
+    memcpy(pt.at, position, (size_t)pt.atoms.n * sizeof *position);
     return evaluate(&pt, x).i;
 }
 
@@ -316,7 +352,7 @@ enum { MAX_ROWS = 1 << 20, MAX_SCAN = 1 << 24 };
 static bool every_row(nz *z, ir_term c, ir_atoms axis)
 {
     point pt = {.z = z, .atoms = nz_at(z, c)->dims};
-    if (pt.atoms.n > 16 || !can_evaluate(z, c, MAX_DEPTH))
+    if (pt.atoms.n > NZ_MAX_ATOMS || !can_evaluate(z, c, MAX_DEPTH))
         return false;
     i64 rows = 1, along = 1, row_of[64], n_row = 0, axis_of[64], n_axis = 0;
     for (i64 i = 0; i < pt.atoms.n; i++) {

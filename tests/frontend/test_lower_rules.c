@@ -14,7 +14,8 @@ typedef struct rule_case {
 } rule_case;
 
 #define INPUTS                                                                                     \
-    "(program p (dims (A 3) (B 4) (C 4) (K 8) (D 2) (D3 3) (E 3)) (input x f32 (A B)) (input y "   \
+    "(program p (dims (A 3) (B 4) (C 4) (K 8) (D 2) (D3 3) (E 3) (P 12) (R 8) (S 7)) (input x "    \
+    "f32 (A B)) (input y "                                                                         \
     "f32 (A B))"                                                                                   \
     " (input w f32 (B K)) (input h bf16 (A B)) (input g bf16 (B K)) (input m bool (A B))"          \
     " (input i i64 (A)) "
@@ -44,6 +45,9 @@ static const rule_case cases[] = {
      "(mul (matmul x w :axis B) 6)"},
     {"number leaves rename", "(rename (mul x 2) :axis B :to C)",
      "(mul (rename x :axis B :to C) 2)"},
+    {"number leaves reshape", "(reshape (mul w 2) :axis K :to (D C))",
+     "(mul (reshape w :axis K :to (D C)) 2)"},
+    {"product with itself", "(matmul x x :axis B)", "(reduce + (square x) :axis B)"},
     {"sum of sum", "(reduce + (reduce + x :axis B) :axis A)", "(reduce + x :axis {A B})"},
     {"sum of product", "(reduce + (mul x y) :axis B)", "(matmul x y :axis B)"},
     {"max of product stays", "(reduce max (mul x y) :axis B)", "(reduce max (mul x y) :axis B)"},
@@ -59,8 +63,15 @@ static const rule_case cases[] = {
      "(where (le (iota B) (iota A)) x y)"},
     {"affine strict", "(where (lt (iota B) (add (iota A) 1)) x y)",
      "(where (le (iota B) (iota A)) x y)"},
-    {"affine window", "(where (lt 3 (sub (iota A) (iota B))) x y)",
-     "(where (lt (add (iota B) 3) (iota A)) x y)"},
+    {"affine window", "(where (lt 1 (sub (iota A) (iota B))) x y)",
+     "(where (lt (add (iota B) 1) (iota A)) x y)"},
+    {"order within bounds", "(where (lt (add (iota B) 5) (add (iota A) 3)) x y)", "y"},
+    {"remainder of positions", "(where (eq i (mod (iota A) 3)) x y)",
+     "(where (eq i (iota A)) x y)"},
+    {"remainder that matters", "(where (eq i (mod (iota A) 2)) x y)",
+     "(where (eq i (mod (iota A) 2)) x y)"},
+    {"order of sums", "(sub (exp (add x y)) (log (add y x)))",
+     "(sub (exp (add x y)) (log (add x y)))"},
     {"affine equation", "(where (eq (sub (iota A) (iota B)) 0) x y)",
      "(where (eq (iota A) (iota B)) x y)"},
     {"order that is known", "(where (le (iota A) (iota A)) x y)", "x"},
@@ -100,6 +111,33 @@ static const rule_case cases[] = {
     {"roll as a gather", "(gather w (fmod (add (iota C) 3) (const i64 4)) :axis B)",
      "(concat (slice w :axis B :start 3) (slice w :axis B :start 0 :to E :step 1) :axis (- E) :to "
      "C)"},
+    {"roll as a gather, in parts",
+     "(gather w (fmod (add (add (iota C) (mul (iota D) 4)) 1) (const i64 8)) :axis K)",
+     "(reshape (concat (slice w :axis K :start 1 :to S :step 1) (slice w :axis K :start 0)"
+     " :axis (S -) :to R) :axis R :to (D C))"},
+    {"slice of a repeated", "(slice (expand w :to A) :axis A :start 1)", "w"},
+    {"slice under a repeat", "(slice (expand w :to A) :axis K :start 1)",
+     "(expand (slice w :axis K :start 1) :to A)"},
+    {"rename of a repeated", "(rename (expand w :to D3) :axis (D3 B) :to (A C))",
+     "(expand (rename w :axis B :to C) :to A)"},
+    {"repeat that says nothing", "(mul (expand x :to K) (exp w))", "(mul x (exp w))"},
+    {"slice within a product",
+     "(slice (reshape x :axis (A B) :to P) :axis P :start 9 :to D :step 1)",
+     "(slice (slice x :axis A :start 2) :axis B :start 1 :to D :step 1)"},
+    {"slice across a product",
+     "(slice (reshape x :axis (A B) :to P) :axis P :start 7 :to D :step 1)",
+     "(slice (reshape x :axis (A B) :to P) :axis P :start 7 :to D :step 1)"},
+    {"cut after slice", "(slice (reshape w :axis K :to (D C)) :axis B :start 1)",
+     "(reshape (slice w :axis B :start 1) :axis K :to (D C))"},
+    {"cut after concatenation",
+     "(concat (reshape w :axis K :to (D C)) (reshape (exp w) :axis K :to (D C))"
+     " :axis (B B) :to R)",
+     "(reshape (concat w (exp w) :axis (B B) :to R) :axis K :to (D C))"},
+    {"slice of what became still", "(add x (slice (where (le (iota K) 7) y w) :axis K :start 1))",
+     "(add x y)"},
+    {"reshape of what became still",
+     "(add w (reduce max (reshape (where (le (iota K) 7) y w) :axis K :to (D C)) :axis {A C D}))",
+     "(add w (reduce max y :axis A))"},
     {"part of a concatenation",
      "(slice (concat x y :axis (B B) :to K) :axis K :start 4 :to B :step 1)", "y"},
     {"slice of a slice", "(slice (slice w :axis K :start 2 :to D3 :step 2) :axis D3 :start 1)",
