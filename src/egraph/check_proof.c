@@ -339,8 +339,13 @@ static void check_swap(checker *c, const sx *at, u32 from, u32 to)
         commutes |= strncmp(p, name, n) == 0 && (i == 0 || p[-1] == ' ') &&
                     (i + n == c->given->commutative.n || p[n] == ' ');
     }
-    if (!commutes || x->n != 2 || y->n != 2 || strcmp(x->atom, y->atom) != 0 ||
-        x->kids[0] != y->kids[1] || x->kids[1] != y->kids[0])
+    bool same = x->n == y->n && x->n >= 2 && strcmp(x->atom, y->atom) == 0 &&
+                x->kids[0] == y->kids[1] && x->kids[1] == y->kids[0];
+    if (same && x->n > 2) /* after two operands there may be keywords only */
+        same = strncmp(c->terms.at[x->kids[2]].atom, "$:", 2) == 0;
+    for (i64 i = 2; same && i < x->n; i++)
+        same = x->kids[i] == y->kids[i];
+    if (!commutes || !same)
         REFUSE(c, at, "this is no exchange of operands");
 }
 

@@ -58,15 +58,19 @@ typedef struct machine {
 
 /* ---- results ------------------------------------------------------------------------------- */
 
+void eg_matches_drop(eg *g, eg_matches *m)
+{
+    eg_block *b = m->first;
+    i64 size = (i64)sizeof *b + 4 * (i64)b->cap;
+    m->first = b->next;
+    eg_free(g, b, size);
+    g->scratch_bytes -= size;
+}
+
 void eg_matches_free(eg *g, eg_matches *m)
 {
-    for (eg_block *b = m->first; b;) {
-        eg_block *next = b->next;
-        i64 size = (i64)sizeof *b + 4 * (i64)b->cap;
-        eg_free(g, b, size);
-        g->scratch_bytes -= size;
-        b = next;
-    }
+    while (m->first)
+        eg_matches_drop(g, m);
     *m = (eg_matches){0};
 }
 

@@ -124,6 +124,8 @@ typedef struct eg_search {
 } eg_search;
 void eg_search_run(eg_search *s);
 void eg_matches_free(eg *g, eg_matches *m);
+/* Frees the first block. */
+void eg_matches_drop(eg *g, eg_matches *m);
 
 /* ---- run.c --------------------------------------------------------------------------------- */
 

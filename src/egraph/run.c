@@ -573,7 +573,8 @@ static void apply_rule(run *r, u32 i)
     b.state = r->state[i];
     b.n = 0;
     g->rule_name = rule->name;
-    for (eg_block *block = ms->first; block && !r->stopping; block = block->next) {
+    /* each block is given back when it is done: what is added next takes its place */
+    for (eg_block *block; (block = ms->first) != NULL && !r->stopping; eg_matches_drop(g, ms)) {
         for (u32 k = 0; k < block->used && !r->stopping; k += ms->width) {
             const u32 *row = block->at + k;
             if (max_nodes >= 0 && g->visible > max_nodes)
@@ -602,9 +603,10 @@ static void apply_rule(run *r, u32 i)
                 b.n = 0;
             }
         }
+        if (b.n && !r->stopping)
+            apply_batch(&b);
+        b.n = 0;
     }
-    if (b.n && !r->stopping)
-        apply_batch(&b);
     if (r->stopping)
         r->cut[i] = 1;
     g->rule_name = NULL;
