@@ -665,6 +665,10 @@ static void rebuild(run *r, i64 margin)
     g->options.limits.bytes += margin;
     eqf_status s = eg_rebuild(g);
     g->options.limits.bytes -= margin;
+#ifndef NDEBUG
+    if (!s)
+        s = eqf_check(g);
+#endif
     if (s == EQF_E_LIMIT)
         stop_for(r, EQF_STOP_BYTES);
     if (s) {
