@@ -1,5 +1,5 @@
 /* Sizes and times of tensor-level saturation beside those of the design's model (space.md §8, column
- * `alg`): bench_saturate PROGRAM.eqf ... */
+ * `alg`), and with --rules what each rule did: bench_saturate [--rules] PROGRAM.eqf ... */
 #include <stdio.h>
 
 #include "rules/graph.h"
@@ -19,7 +19,20 @@ static const model models[] = {
     {"mla", 31, 31, 101, 57},                {"decoder-layer", 45, 45, 109, 73},
 };
 
-static void one(eqf_ctx *ctx, const char *path)
+/* What each rule did. */
+static void rule_counts(const rl_graph *g)
+{
+    const eqf_rules *rules = rl_graph_rules(g);
+    for (size_t i = 0; i < eqf_rules_count(rules); i++) {
+        eqf_rule_stats s = eqf_rule_statistics(rl_graph_engine(g), rules, i);
+        if (s.matches)
+            printf("    %-24s %6lld matches %5lld applied %5lld e-nodes %5lld unions\n",
+                   eqf_rule_name(rules, i), (long long)s.matches, (long long)s.applied,
+                   (long long)s.nodes, (long long)s.unions);
+    }
+}
+
+static void one(eqf_ctx *ctx, const char *path, bool with_rules)
 {
     arena *a = arena_new(ctx, 0);
     i64 n;
@@ -33,7 +46,7 @@ static void one(eqf_ctx *ctx, const char *path)
     rl_extracted as_written = rl_graph_form(g, a, EQF_DAG);
     eqf_run_report run = rl_graph_saturate(g, NULL);
     eqf_size after = eqf_egraph_size(rl_graph_engine(g));
-    rl_extracted found = rl_graph_form(g, a, EQF_DAG);
+    rl_extracted found = rl_graph_form(g, a, EQF_EXACT);
     const model *m = NULL;
     for (i64 i = 0; i < COUNT_OF(models); i++)
         if (strcmp(models[i].name, name) == 0)
@@ -50,6 +63,8 @@ static void one(eqf_ctx *ctx, const char *path)
     printf("%-24s %7s %7s %9s %9s %4lld %7lld %-10s %8.3f %12.4g %12.4g\n", name, got[0],
            expected[0], got[1], expected[1], (long long)run.iterations, (long long)run.matches,
            eqf_stop_name(run.stop), 1e3 * run.total_s, as_written.flops, found.flops);
+    if (with_rules)
+        rule_counts(g);
     arena_free(a);
 }
 
@@ -60,10 +75,11 @@ int main(int argc, char **argv)
         return 3;
     printf("%-24s %7s %7s %9s %9s %4s %7s %-10s %8s %12s %12s\n", "program", "P0", "model", "alg",
            "model", "iter", "matches", "stop", "ms", "FLOPs", "least FLOPs");
+    bool with_rules = argc > 1 && strcmp(argv[1], "--rules") == 0;
     trap t;
     TRY(ctx, t)
-        for (int i = 1; i < argc; i++)
-            one(ctx, argv[i]);
+        for (int i = 1 + with_rules; i < argc; i++)
+            one(ctx, argv[i], with_rules);
     if (t.status && eqf_diag_count(ctx)) {
         eqf_diag d = eqf_diag_get(ctx, 0);
         fprintf(stderr, "bench_saturate: %s: %s: %s\n", d.file, d.place, d.message);

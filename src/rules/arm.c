@@ -6,6 +6,16 @@
 
 #include "rules/graph_impl.h"
 
+void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b)
+{
+    const rl_payload *p = &g->payloads.at[payload];
+    b->id = payload;
+    b->type.dims = p->axis;
+    b->to = p->to;
+    for (i64 k = 0; k < MIN(p->attr.axis.n, RL_MAX_PARTS); k++)
+        b->part[k] = p->each[k];
+}
+
 static void bind(const rl_graph *g, const rl_rule *r, const eqf_class *args, rl_env *env)
 {
     *env = (rl_env){.rule = r, .extent = g->extent};
@@ -16,15 +26,11 @@ static void bind(const rl_graph *g, const rl_rule *r, const eqf_class *args, rl_
             b->type = rl_graph_type(g, args[v]);
             continue;
         }
-        const rl_payload *p = &g->payloads.at[args[v].i];
-        b->type.dims = p->axis;
-        b->to = p->to;
-        for (i64 k = 0; k < MIN(p->attr.axis.n, RL_MAX_PARTS); k++)
-            b->part[k] = p->each[k];
+        rl_bind_payload(g, args[v].i, b);
     }
 }
 
-static bool dtypes_fit(const rl_rule *r, const rl_env *env)
+bool rl_dtypes_fit(const rl_rule *r, const rl_env *env)
 {
     for (i64 v = 0; v < r->n_vars; v++) {
         if (r->vars[v].kind != RL_VAR_TERM)
@@ -47,7 +53,7 @@ static bool holds(void *user, const eqf_egraph *e, const eqf_class *args)
     const rl_armed *armed = user;
     rl_env env;
     bind(armed->g, armed->rule, args, &env);
-    return dtypes_fit(armed->rule, &env) &&
+    return rl_dtypes_fit(armed->rule, &env) &&
            (!armed->rule->when || rl_guard_holds(&env, armed->rule->when));
 }
 
@@ -158,6 +164,6 @@ void rl_arm(rl_graph *g)
             rl_must(g, eqf_dynamic_add(g->lang, &dynamic));
         write_rule(g, r, &text);
     }
-    rl_must(g, eqf_rules_load(g->lang, "rules", (eqf_text){str_text(&text), (size_t)text.n},
-                              &g->rules));
+    g->rules_text = str_text(&text);
+    rl_must(g, eqf_rules_load(g->lang, "rules", eqf_text_of(g->rules_text), &g->rules));
 }

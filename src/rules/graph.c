@@ -76,11 +76,10 @@ u32 rl_axis_payload(rl_graph *g, ir_op op, u64 axis)
     return rl_payload_id(g, op, (ir_attr){.axis = rl_unmask(g, g->a, axis)});
 }
 
-static void print_atoms(const rl_graph *g, str *out, ir_atoms list, const char *brackets)
+static void print_names(const rl_graph *g, str *out, ir_atoms list, bool blank_first)
 {
-    str_add_char(out, brackets[0]);
     for (i64 i = 0; i < list.n; i++) {
-        if (i)
+        if (i || blank_first)
             str_add_char(out, ' ');
         const char *name = ir_atom_name(g->p, list.at[i]);
         sx quoted = {.kind = SX_STRING, .text = name, .n = (i64)strlen(name)};
@@ -89,10 +88,17 @@ static void print_atoms(const rl_graph *g, str *out, ir_atoms list, const char *
         else
             str_add(out, name);
     }
+}
+
+static void print_atoms(const rl_graph *g, str *out, ir_atoms list, const char *brackets)
+{
+    str_add_char(out, brackets[0]);
+    print_names(g, out, list, false);
     str_add_char(out, brackets[1]);
 }
 
-/* " :axis {M K}" of a set, " :map (AXIS TO (INTS) dtype reducer name)" of anything else. */
+/* " :axis {M K}" of a set; " :map (N AXIS... N TO... N INT... dtype reducer name)" of anything else:
+ * flat, because readers may drop brackets around one item. */
 static void print_payload(void *user, str *out, u32 payload)
 {
     const rl_graph *g = user;
@@ -102,13 +108,14 @@ static void print_payload(void *user, str *out, u32 payload)
         print_atoms(g, out, x->axis, "{}");
         return;
     }
-    str_add(out, " :map (");
-    print_atoms(g, out, x->axis, "()");
-    print_atoms(g, out, x->to, "()");
-    str_add(out, "(");
+    str_printf(out, " :map (%lld", (long long)x->axis.n);
+    print_names(g, out, x->axis, true);
+    str_printf(out, " %lld", (long long)x->to.n);
+    print_names(g, out, x->to, true);
+    str_printf(out, " %lld", (long long)x->ints.n);
     for (i64 i = 0; i < x->ints.n; i++)
-        str_printf(out, "%s%lld", i ? " " : "", (long long)x->ints.at[i]);
-    str_printf(out, ") %s %s", dtype_name((dtype)x->dtype), ir_reducer_text((ir_reducer)x->reducer));
+        str_printf(out, " %lld", (long long)x->ints.at[i]);
+    str_printf(out, " %s %s", dtype_name((dtype)x->dtype), ir_reducer_text((ir_reducer)x->reducer));
     sx name = {.kind = SX_STRING, .text = intern_text(g->p->names, x->name)};
     name.n = (i64)strlen(name.text);
     str_add_char(out, ' ');
@@ -116,37 +123,45 @@ static void print_payload(void *user, str *out, u32 payload)
     str_add(out, ")");
 }
 
+static void print_flat(str *out, const sx *x)
+{
+    if (x->kind != SX_LIST) {
+        str_add_char(out, ' ');
+        sx_print(out, x);
+    }
+    for (i64 i = 0; x->kind == SX_LIST && i < x->n; i++)
+        print_flat(out, x->at[i]);
+}
+
 static bool payload_is(const rl_graph *g, u32 id, const sx *const *keywords, i64 n, arena *scratch)
 {
-    str printed = str_new(scratch), given = str_new(scratch);
+    str printed = str_new(scratch), mine = str_new(scratch), given = str_new(scratch);
     union { /* the form's user is not const; printing does not write */
         const rl_graph *in;
         void *out;
     } user = {g};
     print_payload(user.out, &printed, id);
-    for (i64 i = 0; i < n; i++) {
-        str_add_char(&given, ' ');
-        sx_print(&given, keywords[i]);
-    }
-    const sx *again = sx_read(scratch, NULL, str_text(&printed), printed.n);
-    str normal = str_new(scratch);
-    for (i64 i = 0; i < again->n; i++) {
-        str_add_char(&normal, ' ');
-        sx_print(&normal, again->at[i]);
-    }
-    return strcmp(str_text(&normal), str_text(&given)) == 0;
+    print_flat(&mine, sx_read(scratch, NULL, str_text(&printed), printed.n));
+    for (i64 i = 0; i < n; i++)
+        print_flat(&given, keywords[i]);
+    return strcmp(str_text(&mine), str_text(&given)) == 0;
 }
 
 /* Text names payloads that exist: terms and proofs printed by this graph. */
+u32 rl_payload_of_text(rl_graph *g, const sx *const *keywords, i64 n)
+{
+    arena *scratch = arena_child(g->a);
+    u32 payload = 0;
+    for (i64 i = 1; i < g->payloads.n && !payload; i++)
+        if (payload_is(g, (u32)i, keywords, n, scratch))
+            payload = (u32)i;
+    arena_free(scratch);
+    return payload;
+}
+
 static bool read_payload(void *user, const sx *const *keywords, i64 n, u32 *payload)
 {
-    rl_graph *g = user;
-    arena *scratch = arena_child(g->a);
-    *payload = 0;
-    for (i64 i = 1; i < g->payloads.n && !*payload; i++)
-        if (payload_is(g, (u32)i, keywords, n, scratch))
-            *payload = (u32)i;
-    arena_free(scratch);
+    *payload = rl_payload_of_text(user, keywords, n);
     return *payload != 0;
 }
 

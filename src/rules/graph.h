@@ -66,4 +66,12 @@ ir_term rl_write_class(rl_writer *w, eqf_class c);
 /* The e-node itself over the choices for its children. */
 ir_term rl_write_node(rl_writer *w, eqf_node n);
 
+/* ---- proofs (prove.c) ------------------------------------------------------------------------- */
+
+/* What eqf_proof_check needs to replay a proof of this graph: its rules, and judges that type the
+ * terms in the text themselves, evaluate every guard again and build computed right sides again. What
+ * a guard asks beyond types (a term is constant, positive) is judged from the term; where the e-graph
+ * knew it from another form it counts as an assumption. */
+eqf_checking rl_graph_checking(rl_graph *g);
+
 #endif

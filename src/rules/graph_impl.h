@@ -47,6 +47,7 @@ struct rl_graph {
     VEC(rl_payload) payloads;
     VEC(rl_leaf) leaves; /* by head of the symbol */
     rl_armed *armed;
+    const char *rules_text; /* as the engine read them */
     eqf_class *classes; /* by term */
     bool has_conflict;
     rl_type conflict[2];
@@ -65,6 +66,10 @@ eqf_head rl_number_head(rl_graph *g, dtype t, f64 value);
 const rl_leaf *rl_leaf_of(const rl_graph *g, eqf_head head);
 rl_label rl_node_label(const rl_graph *g, eqf_head head);
 const char *rl_operator_name(arena *a, ir_op op, ir_reducer reducer);
+u32 rl_payload_of_text(rl_graph *g, const sx *const *keywords, i64 n); /* 0: none such */
+void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b);
+/* Have the variables dtypes that the rule is for, and are its numbers what it says? */
+bool rl_dtypes_fit(const rl_rule *r, const rl_env *env);
 /* Loads the admitted rules into the engine (arm.c). */
 void rl_arm(rl_graph *g);
 

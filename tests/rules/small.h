@@ -1,0 +1,70 @@
+/* The named programs with small dims: extents 2, 3, 4 ..., distinct except where a rename equates
+ * two. */
+#ifndef EQF_TEST_RULES_SMALL_H
+#define EQF_TEST_RULES_SMALL_H
+
+#include "ir/ir.h"
+
+static const char *const small_names[] = {
+    "rmsnorm_gemm",   "rmsnorm_mlp",      "rmsnorm_swiglu", "rmsnorm_swiglu_gain",
+    "layernorm_gemm", "lora",             "ngpt",           "row_softmax",
+    "attention",      "attention_causal", "self_attention", "differential_attention",
+    "mla",            "decoder_layer"};
+
+static void small_collect(const sx *x, const sx **from, const sx **to)
+{
+    if (sx_is_form(x, "rename")) {
+        *from = x->at[3];
+        *to = x->at[5];
+    }
+    for (i64 i = 0; x->kind == SX_LIST && i < x->n; i++)
+        small_collect(x->at[i], from, to);
+}
+
+static ir_program *small_program(arena *a, const char *name)
+{
+    i64 n;
+    const char *path = arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, name);
+    const char *text = file_read(a, path, 1 << 20, &n);
+    sx *form = sx_read(a, path, text, n)->at[0];
+    const sx *from = NULL, *to = NULL;
+    small_collect(form, &from, &to);
+    str dims = str_new(a), out = str_new(a);
+    str_add(&dims, "(dims");
+    i64 next = 2, shared = 0;
+    for (i64 i = 1; i < form->at[2]->n; i++) {
+        const char *dim = form->at[2]->at[i]->at[0]->text;
+        bool is_shared = from && (strcmp(dim, from->text) == 0 || strcmp(dim, to->text) == 0);
+        i64 extent = is_shared && shared ? shared : next++;
+        if (is_shared)
+            shared = extent;
+        str_printf(&dims, " (%s %lld)", dim, (long long)extent);
+    }
+    str_add(&dims, ")");
+    str_printf(&out, "(program %s %s", form->at[1]->text, str_text(&dims));
+    for (i64 i = 3; i < form->n; i++) {
+        str_add(&out, " ");
+        sx_print(&out, form->at[i]);
+    }
+    str_add(&out, ")");
+    return ir_read(a, path, str_text(&out), out.n);
+}
+
+/* Seeded inputs: uniform, away from 0. */
+static tensor *small_inputs(arena *a, const ir_program *p, u64 seed)
+{
+    rng g = rng_new(seed);
+    tensor *in = NEW_N(a, tensor, p->inputs.n);
+    for (i64 k = 0; k < p->inputs.n; k++) {
+        const ir_port *port = &p->inputs.at[k];
+        i64 *shape = NEW_N(a, i64, port->rank), count = 1;
+        for (i64 i = 0; i < port->rank; i++)
+            count *= shape[i] = port->dims[i].extent;
+        in[k] = (tensor){NULL, DT_f64, port->rank, shape, arena_alloc(a, 8 * count)};
+        for (i64 i = 0; i < count; i++)
+            tensor_set_f64(&in[k], i, (rng_u64(&g) & 1 ? 1 : -1) * (0.25 + rng_f64(&g)));
+    }
+    return in;
+}
+
+#endif
