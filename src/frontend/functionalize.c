@@ -53,6 +53,7 @@ static const char *const views[] = {
     "aten.narrow.default",
     "aten.split.Tensor",
     "aten.split_with_sizes.default",
+    "aten.tensor_split.sections",
     "aten.chunk.default",
     "aten.unbind.int",
     "aten.diagonal.default",
@@ -178,7 +179,8 @@ static fe_tensor *put(fe_lower *l, const fe_slot *s, fe_tensor *parent, fe_tenso
         i64 step = is(n, "slice") ? int_arg(l, scope, n, "step", 1) : 1;
         return fe_slice_write(l, parent, part, d, start, part->dims[d].extent, step);
     }
-    if (is(n, "split") || is(n, "split_with_sizes") || is(n, "chunk") || is(n, "unbind")) {
+    if (is(n, "split") || is(n, "split_with_sizes") || is(n, "chunk") || is(n, "tensor_split") ||
+        is(n, "unbind")) {
         i64 d = dim_arg(l, scope, n, "dim", rank, 0), start = 0;
         bool is_unbind = is(n, "unbind");
         if (is_unbind)

@@ -409,6 +409,29 @@ void fe_lower_activation(fe_call *c)
     fe_ret(c, fe_cast(l, given->dtype, y));
 }
 
+void fe_lower_threshold(fe_call *c) /* value where self <= threshold */
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = fe_t(c, 0), *x = fe_cast(l, fe_wide(given->dtype), given);
+    fe_tensor *y =
+        fe_where(l, fe_arith(l, IR_le, x, fe_t(c, 1)), fe_cast(l, x->dtype, fe_t(c, 2)), x);
+    fe_ret(c, fe_cast(l, given->dtype, y));
+}
+
+void fe_lower_prelu(fe_call *c) /* a slope, or one for each channel */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *w = fe_cast(l, x->dtype, fe_t(c, 1));
+    if (w->rank > 1 || (w->rank == 1 && w->dims[0].extent > 1 && x->rank < 2))
+        fe_fail(l, "slopes of rank %lld for rank %lld", (long long)w->rank, (long long)x->rank);
+    if (w->rank == 1 && x->rank < 2)
+        w = fe_drop(l, w, 1);
+    for (i64 d = 2; d < x->rank && w->rank; d++)
+        w = fe_unsqueeze(l, w, w->rank);
+    fe_tensor *is_high = fe_op2(l, IR_lt, fe_num(l, x->dtype, 0), x);
+    fe_ret(c, fe_where(l, is_high, x, fe_op2(l, IR_mul, w, x)));
+}
+
 void fe_lower_gelu(fe_call *c)
 {
     fe_lower *l = c->l;

@@ -670,6 +670,49 @@ void fe_lower_nll(
         fe_ret(c, fe_cast(l, given->dtype, p.reduction ? p.total : fe_num(l, p.total->dtype, 0)));
 }
 
+void fe_lower_bce(fe_call *c) /* self target weight reduction; logarithms are at least -100 */
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = fe_t(c, 0), *x = wide(l, given), *t = fe_cast(l, x->dtype, fe_t(c, 1));
+    fe_tensor *w = fe_t_opt(c, 2);
+    fe_tensor *yes = fe_op2n(l, IR_max, fe_op1(l, IR_log, x), -100);
+    fe_tensor *no = fe_op2n(l, IR_max, fe_op1(l, IR_log1p, fe_op1(l, IR_neg, x)), -100);
+    fe_tensor *y = fe_op2(l, IR_sub, fe_op2(l, IR_mul, fe_op2n(l, IR_sub, t, 1), no),
+                          fe_op2(l, IR_mul, t, yes));
+    if (w)
+        y = fe_op2(l, IR_mul, y, fe_cast(l, x->dtype, w));
+    fe_ret(c, fe_cast(l, given->dtype, reduced(l, y, fe_i(c, 3))));
+}
+
+/* self target weight pos_weight reduction: (1 - t) x - (1 + (pos_weight - 1) t) log sigmoid x */
+void fe_lower_bce_logits(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = wide(l, fe_t(c, 0)), *t = fe_cast(l, x->dtype, fe_t(c, 1));
+    fe_tensor *w = fe_t_opt(c, 2), *positive = fe_t_opt(c, 3);
+    fe_tensor *tail = fe_op1(l, IR_exp, fe_op1(l, IR_neg, fe_op1(l, IR_abs, x)));
+    fe_tensor *log = fe_op2(l, IR_sub, fe_op2n(l, IR_min, x, 0), fe_op1(l, IR_log1p, tail));
+    if (positive) {
+        fe_tensor *more = fe_op2n(l, IR_sub, fe_cast(l, x->dtype, positive), 1);
+        log = fe_op2(l, IR_mul, fe_op2n(l, IR_add, fe_op2(l, IR_mul, more, t), 1), log);
+    }
+    fe_tensor *y = fe_op2(l, IR_mul, fe_op2(l, IR_sub, fe_num(l, x->dtype, 1), t), x);
+    y = fe_op2(l, IR_sub, y, log);
+    if (w)
+        y = fe_op2(l, IR_mul, y, fe_cast(l, x->dtype, w));
+    fe_ret(c, fe_cast(l, fe_out_dtype(c, 0), reduced(l, y, fe_i(c, 4))));
+}
+
+void fe_lower_trace(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    if (x->rank != 2)
+        fe_fail(l, "a trace of rank %lld", (long long)x->rank);
+    fe_tensor *d = fe_cast(l, fe_out_dtype(c, 0), fe_diagonal(l, x, 0, 0, 1));
+    fe_ret(c, fe_reduce(l, IR_SUM, d, 1, false));
+}
+
 void fe_lower_loss(fe_call *c) /* self target reduction [parameter] */
 {
     fe_lower *l = c->l;

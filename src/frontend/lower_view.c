@@ -300,6 +300,20 @@ void fe_lower_chunk(fe_call *c)
     pieces(c, x, d, extent ? (extent - 1) / n + 1 : 0);
 }
 
+void fe_lower_tensor_split(fe_call *c) /* so many pieces; the first ones are longer by one */
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n = fe_i(c, 1), d = fe_dim_i(c, x, 2), extent = x->dims[d].extent, start = 0;
+    if (n < 1)
+        fe_fail(c->l, "%lld pieces", (long long)n);
+    few_results(c, n);
+    for (i64 k = 0; k < n; k++) {
+        i64 size = extent / n + (k < extent % n);
+        fe_ret(c, fe_slice(c->l, x, d, start, size, 1));
+        start += size;
+    }
+}
+
 void fe_lower_split_sizes(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
@@ -571,6 +585,26 @@ void fe_lower_pixel_shuffle(fe_call *c)
     order[b + 4] = b + 2;
     fe_tensor *y = fe_permute(l, fe_view(l, x, n + 2, sizes), order);
     sizes[b] = ch, sizes[b + 1] = h * r, sizes[b + 2] = w * r;
+    fe_ret(c, fe_view(l, y, n, sizes));
+}
+
+void fe_lower_pixel_unshuffle(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 r = fe_i(c, 1), n = x->rank, sizes[FE_MAX_RANK], order[FE_MAX_RANK];
+    if (n < 3 || n > FE_MAX_RANK - 2 || r < 1 || r > 1 << 20 || x->dims[n - 2].extent % r ||
+        x->dims[n - 1].extent % r)
+        fe_fail(l, "an image that is no multiple of %lld", (long long)r);
+    for (i64 d = 0; d < n - 3; d++)
+        sizes[d] = x->dims[d].extent, order[d] = d;
+    i64 b = n - 3, ch = x->dims[b].extent, h = x->dims[b + 1].extent / r,
+        w = x->dims[b + 2].extent / r;
+    sizes[b] = ch, sizes[b + 1] = h, sizes[b + 2] = r, sizes[b + 3] = w, sizes[b + 4] = r;
+    order[b] = b, order[b + 1] = b + 2, order[b + 2] = b + 4, order[b + 3] = b + 1,
+    order[b + 4] = b + 3;
+    fe_tensor *y = fe_permute(l, fe_view(l, x, n + 2, sizes), order);
+    sizes[b] = ch * r * r, sizes[b + 1] = h, sizes[b + 2] = w;
     fe_ret(c, fe_view(l, y, n, sizes));
 }
 

@@ -823,6 +823,29 @@ static void count_uses(nz *z)
             z->uses[z->p->nodes.at[i].args[k].i]++;
 }
 
+/* An output's dims may have any names: one that its term need not be renamed for. */
+static void name_output(nz *z, ir_port *port)
+{
+    while (port->term.i && nz_is(z, port->term, IR_rename)) {
+        ir_attr attr = nz_at(z, port->term)->attr;
+        ir_dim *dims = NEW_N(z->p->a, ir_dim, port->rank);
+        for (i64 d = 0; d < port->rank; d++) {
+            ir_atoms own = port->dims[d].atoms;
+            ir_atom *at = arena_copy(z->p->a, own.at, own.n * (i64)sizeof *at);
+            for (i64 i = 0; i < own.n; i++) {
+                if (ir_has(attr.axis, own.at[i]))
+                    return; /* it is another dim of this output */
+                for (i64 k = 0; k < attr.to.n; k++)
+                    if (own.at[i].i == attr.to.at[k].i)
+                        at[i] = attr.axis.at[k];
+            }
+            dims[d] = (ir_dim){port->dims[d].extent, {at, own.n}};
+        }
+        port->dims = dims;
+        port->term = nz_arg(z, port->term, 0);
+    }
+}
+
 enum { MAX_ROUNDS = 64 };
 
 void fe_normalize(ir_program *p)
@@ -855,4 +878,6 @@ void fe_normalize(ir_program *p)
         if (is_done)
             break;
     }
+    for (i64 i = 0; i < p->outputs.n; i++)
+        name_output(z, &p->outputs.at[i]);
 }
