@@ -1,6 +1,6 @@
 /* Fuzz target of the e-graph engine: suites (the reader of terms, rules, cases and families, then a
  * short bounded run with proofs), extraction-gym JSON and proofs. The first byte picks one.
- * libFuzzer entry; with EQF_REPLAY a plain main that replays files. */
+ */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
