@@ -78,6 +78,22 @@ static ir_term reduce_constant(ir_program *p, ir_reducer r, ir_term x, ir_atoms 
     return ir_cast(p, t, x);
 }
 
+/* Parts of a split among the missing atoms have dead lanes, which no factor can count: x is
+ * repeated along them, and the reduction leaves those lanes out. */
+static ir_term expand_ragged(ir_program *p, ir_term x, ir_atoms *there, ir_atoms *missing)
+{
+    ir_atom *at = NEW_N(p->a, ir_atom, missing->n);
+    ir_atoms ragged = {at, 0};
+    for (i64 i = 0; i < missing->n; i++)
+        if (ir_is_ragged(p, missing->at[i]))
+            at[ragged.n++] = missing->at[i];
+    if (ragged.n == 0)
+        return x;
+    *missing = ir_atoms_minus(p, *missing, ragged);
+    *there = ir_atoms_union(p, *there, ragged);
+    return ir_make(p, IR_expand, (ir_attr){.to = ragged}, &x, 1);
+}
+
 static void split_axis(ir_program *p, ir_atoms axis, ir_atoms dims, ir_atoms *there,
                        ir_atoms *missing)
 {
@@ -90,6 +106,8 @@ ir_term ir_reduce(ir_program *p, ir_reducer r, ir_term x, ir_atoms axis)
 {
     ir_atoms there, missing;
     split_axis(p, axis, ir_get(p, x)->dims, &there, &missing);
+    if (p->splits.n > 0)
+        x = expand_ragged(p, x, &there, &missing);
     if (there.n > 0)
         x = ir_make(p, IR_reduce, (ir_attr){.reducer = (u8)r, .axis = there}, &x, 1);
     return reduce_constant(p, r, x, missing);
@@ -100,6 +118,8 @@ ir_term ir_matmul(ir_program *p, ir_term a, ir_term b, ir_atoms axis)
     ir_atoms there, missing;
     split_axis(p, axis, ir_atoms_union(p, ir_get(p, a)->dims, ir_get(p, b)->dims), &there,
                &missing);
+    if (p->splits.n > 0)
+        a = expand_ragged(p, a, &there, &missing);
     ir_term x;
     if (there.n > 0)
         x = ir_make(p, IR_matmul, (ir_attr){.axis = there}, (ir_term[]){a, b}, 2);

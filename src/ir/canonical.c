@@ -26,7 +26,21 @@ typedef struct painter {
 } painter;
 
 /* Tags keep different roles apart. */
-enum { TAG_INPUT = 1, TAG_OUTPUT, TAG_AXIS, TAG_TO, TAG_PAIR, TAG_OPERAND, TAG_SINGLE, TAG_USER };
+enum {
+    TAG_INPUT = 1,
+    TAG_OUTPUT,
+    TAG_AXIS,
+    TAG_TO,
+    TAG_PAIR,
+    TAG_OPERAND,
+    TAG_SINGLE,
+    TAG_USER,
+    TAG_PAR,
+    TAG_RANGE,
+    TAG_WHOLE,
+    TAG_OUTER,
+    TAG_INNER
+};
 
 static u64 mix(u64 a, u64 b)
 {
@@ -55,11 +69,40 @@ static u64 axis_position(const ir_node *node, i64 i)
     return ir_axis_is_set(node->op) || node->op == IR_rename ? 0 : (u64)i + 1;
 }
 
+/* Factors of the i-th outer atom in a visit list. The ranges are a set. */
+static u64 visit_factors(const ir_node *node, i64 i)
+{
+    ir_ints ints = node->attr.ints;
+    i64 bound = 1 + node->attr.to.n;
+    u64 sum = 0;
+    for (i64 at = 0; at + 2 * bound <= ints.n; at += 2 * bound)
+        sum += mix3(TAG_RANGE, (u64)ints.at[at + 1 + i], (u64)ints.at[at + bound + 1 + i]);
+    return sum;
+}
+
 static u64 to_position(const ir_node *node, i64 i)
 {
+    if (node->op == IR_loop)
+        return visit_factors(node, i);
     if (node->op == IR_slice) /* a set of (atom, step) */
         return (u64)node->attr.ints.at[i + 1];
     return ir_to_is_set(node->op) || node->op == IR_rename ? 0 : (u64)i + 1;
+}
+
+static u64 visit_colour(const painter *w, const ir_node *node)
+{
+    ir_ints ints = node->attr.ints;
+    ir_atoms to = node->attr.to;
+    i64 bound = 1 + to.n;
+    u64 sum = 0;
+    for (i64 at = 0; at + 2 * bound <= ints.n; at += 2 * bound) {
+        u64 range = 0;
+        for (i64 i = 0; i < to.n; i++)
+            range += mix3(w->atom[to.at[i].i], (u64)ints.at[at + 1 + i],
+                          (u64)ints.at[at + bound + 1 + i]);
+        sum += mix3(range, (u64)ints.at[at], (u64)ints.at[at + bound]);
+    }
+    return sum;
 }
 
 /* What is known of the attributes, by colours of atoms. */
@@ -78,9 +121,13 @@ static u64 attributes(const painter *w, const ir_node *node)
     if (node->op == IR_rename)
         for (i64 i = 0; i < x->to.n; i++)
             sum += mix3(TAG_PAIR, w->atom[x->axis.at[i].i], w->atom[x->to.at[i].i]);
+    for (i64 i = 0; i < x->par.n; i++)
+        sum += mix(TAG_PAR, w->atom[x->par.at[i].i]);
     h = mix(h, sum);
     if (node->op == IR_slice)
         return mix(h, (u64)x->ints.at[0]);
+    if (node->op == IR_loop)
+        return mix(h, visit_colour(w, node));
     for (i64 i = 0; i < x->ints.n; i++)
         h = mix(h, (u64)x->ints.at[i]);
     return h;
@@ -89,7 +136,7 @@ static u64 attributes(const painter *w, const ir_node *node)
 /* Operand positions that may be exchanged are one. */
 static u64 operand_position(const ir_node *node, i64 i)
 {
-    return is_commutative(node) ? 0 : (u64)i + 1;
+    return is_commutative(node) || node->op == IR_loop ? 0 : (u64)i + 1;
 }
 
 static void sweep_up(painter *w)
@@ -140,6 +187,17 @@ static void sweep_atoms(painter *w)
             u64 pair = node->op == IR_rename ? w->atom[x->axis.at[i].i] : 0;
             sum[x->to.at[i].i] += mix3(TAG_TO + pair, w->down[k], to_position(node, i));
         }
+        for (i64 i = 0; i < x->par.n; i++)
+            sum[x->par.at[i].i] += mix(TAG_PAR, w->down[k]);
+    }
+    for (i64 i = 0; i < p->splits.n; i++) {
+        ir_split s = p->splits.at[i];
+        if (!w->used[s.outer.i])
+            continue;
+        u64 whole = w->atom[s.whole.i], outer = w->atom[s.outer.i], inner = w->atom[s.inner.i];
+        sum[s.whole.i] += mix3(TAG_WHOLE, outer, inner);
+        sum[s.outer.i] += mix3(TAG_OUTER, whole, inner);
+        sum[s.inner.i] += mix3(TAG_INNER, whole, outer);
     }
     for (i64 d = 1; d < p->atoms.n; d++)
         w->atom[d] = mix(w->atom[d], sum[d]);
@@ -238,8 +296,20 @@ static void mark_live(painter *w)
             w->used[node->attr.axis.at[i].i] = true;
         for (i64 i = 0; i < node->attr.to.n; i++)
             w->used[node->attr.to.at[i].i] = true;
+        for (i64 i = 0; i < node->attr.par.n; i++)
+            w->used[node->attr.par.at[i].i] = true;
     }
     w->used[0] = false;
+    for (bool more = p->splits.n > 0; more;) { /* a part needs its split, which may be of a part */
+        more = false;
+        for (i64 i = 0; i < p->splits.n; i++) {
+            ir_split s = p->splits.at[i];
+            if (w->used[s.outer.i] == w->used[s.inner.i] &&
+                (!w->used[s.outer.i] || w->used[s.whole.i]))
+                continue;
+            w->used[s.whole.i] = w->used[s.outer.i] = w->used[s.inner.i] = more = true;
+        }
+    }
 }
 
 static void paint(painter *w)
@@ -273,8 +343,18 @@ typedef struct copier {
 
 static ir_atom copy_atom(copier *c, ir_atom d)
 {
-    if (d.i && !c->atoms[d.i].i)
-        c->atoms[d.i] = ir_atom_new(c->to, NULL, ir_extent(c->w->p, d));
+    const ir_program *p = c->w->p;
+    if (d.i && !c->atoms[d.i].i) {
+        const ir_split *s = ir_split_of(p, d);
+        if (!s) {
+            c->atoms[d.i] = ir_atom_new(c->to, NULL, ir_extent(p, d));
+        } else { /* all three together, the whole first */
+            ir_atom whole = copy_atom(c, s->whole);
+            c->atoms[s->outer.i] = ir_atom_new(c->to, NULL, ir_extent(p, s->outer));
+            c->atoms[s->inner.i] = ir_atom_new(c->to, NULL, ir_extent(p, s->inner));
+            ir_split_new(c->to, whole, c->atoms[s->outer.i], c->atoms[s->inner.i]);
+        }
+    }
     return c->atoms[d.i];
 }
 
@@ -311,14 +391,32 @@ static void number_atoms(copier *c, const ir_node *node)
         if (is_pairs)
             copy_atom(c, to.at[order[i]]);
     }
-    order = visit_order(c, to, ir_to_is_set(node->op) || node->op == IR_slice || is_pairs);
+    order = visit_order(
+        c, to, ir_to_is_set(node->op) || node->op == IR_slice || node->op == IR_loop || is_pairs);
     for (i64 i = 0; i < to.n; i++)
         copy_atom(c, to.at[order[i]]);
+    order = visit_order(c, node->attr.par, true);
+    for (i64 i = 0; i < node->attr.par.n; i++)
+        copy_atom(c, node->attr.par.at[order[i]]);
 }
 
 static u32 copy_name(copier *c, u32 name)
 {
     return intern_cstr(c->to->names, intern_text(c->w->p->names, name));
+}
+
+/* A visit list over renumbered atoms, sorted again. */
+static ir_term copy_loop(copier *c, const ir_node *node, ir_atoms par, const ir_term *args)
+{
+    ir_live_set visit = {.n = node->attr.ints.n / (2 * (1 + node->attr.to.n)), .is_exact = true};
+    ir_range *at = NEW_N(c->w->a, ir_range, visit.n);
+    ir_atoms to = copy_list(c, node->attr.to);
+    for (i64 k = 0; k < visit.n; k++) {
+        const i64 *low = node->attr.ints.at + 2 * k * (1 + to.n), *high = low + 1 + to.n;
+        at[k] = (ir_range){{low[0], low + 1, to}, {high[0], high + 1, to}};
+    }
+    visit.at = at;
+    return ir_loop(c->to, par, args, node->arg_count, visit.n > 0 ? &visit : NULL);
 }
 
 /* Exchanges the operands of a commutative operator when they are out of order. */
@@ -343,10 +441,31 @@ static void copy_node(copier *c, u32 k)
     ir_attr attr = node->attr;
     attr.axis = copy_list(c, attr.axis);
     attr.to = copy_list(c, attr.to);
+    attr.par = copy_list(c, attr.par);
     attr.name = copy_name(c, attr.name);
     c->to->origin = copy_name(c, node->origin);
-    c->terms[k] = ir_make(c->to, node->op, attr, args, node->arg_count);
+    c->terms[k] = node->op == IR_loop ? copy_loop(c, node, attr.par, args)
+                                      : ir_make(c->to, node->op, attr, args, node->arg_count);
     c->to->origin = 0;
+}
+
+/* The i-th operand to visit: operands without an order go by colour. */
+static i64 visited_operand(const painter *w, const ir_node *node, i64 i)
+{
+    if (is_commutative(node))
+        return w->up[node->args[0].i] > w->up[node->args[1].i] ? 1 - i : i;
+    if (node->op != IR_loop)
+        return i;
+    for (i64 j = 0; j < node->arg_count; j++) {
+        i64 before = 0;
+        for (i64 k = 0; k < node->arg_count; k++) {
+            u64 a = w->up[node->args[k].i], b = w->up[node->args[j].i];
+            before += a < b || (a == b && k < j);
+        }
+        if (before == i)
+            return j;
+    }
+    return i;
 }
 
 /* Depth first, operands in order. The stack is a path through the program, so it holds no more
@@ -364,9 +483,7 @@ static void copy_term(copier *c, ir_term root)
             copy_node(c, f->node);
             depth--;
         } else {
-            i64 i = f->next++;
-            if (is_commutative(node) && c->w->up[node->args[0].i] > c->w->up[node->args[1].i])
-                i = 1 - i;
+            i64 i = visited_operand(c->w, node, f->next++);
             c->stack[depth++] = (frame){node->args[i].i, 0};
         }
     }

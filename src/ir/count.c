@@ -60,6 +60,10 @@ i64 ir_node_flops(const ir_program *p, ir_term t)
             return joint_elements(p, &updates);
         }
         return 0;
+    case IR_TILED: /* the bodies of lambdas count by themselves */
+        if (node->op == IR_tile_matmul)
+            return mul_sat(2, joint_elements(p, node));
+        return node->op == IR_comp && node->attr.reducer ? ir_count_elements(p, node->dims) : 0;
     case IR_LEAF:
     case IR_INDEX:
         return 0;

@@ -1,6 +1,8 @@
 /* The reference interpreter: every live term in order, each value dropped after its last use.
  * Floats are f64 and integers exact i64 throughout; with `round` every result is rounded to what
- * its dtype stores. */
+ * its dtype stores. Terms with axes are computed for every coordinate (eval_tiled.c); terms that
+ * depend on a running result belong to their loop, and bodies of lambdas to who applies them
+ * (eval_loop.c). */
 #include <stdio.h>
 
 #include "ir/eval.h"
@@ -25,33 +27,61 @@ void eval_poll(const eval *e)
         eqf_throw(e->ctx, EQF_E_INTERRUPTED, e->p->file, NULL, "interrupted");
 }
 
+static i64 count_of(const eval *e, ir_atoms dims)
+{
+    i64 n = 1;
+    for (i64 i = 0; i < dims.n; i++)
+        if (!mul_i64(n, eval_extent(e, dims.at[i]), &n)) /* an extent of 0 may still come */
+            n = INT64_MAX;
+    return n;
+}
+
 i64 eval_count(const eval *e, ir_atoms dims)
 {
-    i64 n = ir_count_elements(e->p, dims);
+    i64 n = count_of(e, dims);
     if (n > INT64_MAX / 64)
         eqf_throw(e->ctx, EQF_E_LIMIT, e->p->file, NULL, "a value with more elements than memory");
     return n;
 }
 
+static void free_value(const eval *e, value *v)
+{
+    heap_free(e->ctx, v->p, MAX(v->count, 1) * (i64)sizeof(i64));
+    v->p = NULL;
+}
+
 value *eval_new(eval *e, u32 k)
 {
     const ir_node *node = &e->p->nodes.at[k];
-    value *v = &e->values[k];
-    i64 count = ir_count_elements(e->p, node->dims);
+    value *home = &e->values[k];
+    if (e->cells[k].at)
+        home = &e->cells[k].at[eval_index_of(e, node->axes)];
+    if (home->p)
+        free_value(e, home);
+    i64 count = count_of(e, node->dims);
     if (count > INT64_MAX / 64)
         eval_throw(e, k, EQF_E_LIMIT, "more elements than memory can have");
-    *v = (value){.dims = node->dims,
-                 .dtype = node->dtype,
-                 .is_float = dtype_is_float(node->dtype),
-                 .count = count};
-    v->p = heap_alloc(e->ctx, count * (i64)sizeof(i64));
-    return v;
+    *home = (value){.dims = node->dims,
+                    .dtype = node->dtype,
+                    .is_float = dtype_is_float(node->dtype),
+                    .count = count};
+    home->p = heap_alloc(e->ctx, MAX(count, 1) * (i64)sizeof(i64));
+    e->values[k] = *home;
+    return &e->values[k];
 }
 
-static void drop(eval *e, u32 k)
+void eval_drop(eval *e, u32 k)
 {
-    heap_free(e->ctx, e->values[k].p, e->values[k].count * (i64)sizeof(i64));
-    e->values[k].p = NULL;
+    if (e->p->nodes.at[k].op == IR_formal) {
+        e->values[k].p = NULL; /* it was lent */
+    } else if (e->cells[k].at) {
+        for (i64 i = 0; i < e->cells[k].n; i++)
+            free_value(e, &e->cells[k].at[i]);
+        e->cells[k].at = NULL;
+        e->values[k].p = NULL;
+    } else {
+        free_value(e, &e->values[k]);
+    }
 }
 
 void eval_settle(const eval *e, value *v, i64 offset, i64 n)
@@ -121,8 +151,9 @@ static void widen_row(void *user, i64 n, const i64 *offset)
             w->to->i[j] = tensor_get_i64(w->from, j);
 }
 
-static void load(eval *e, u32 k, const tensor *inputs)
+static void load(eval *e, u32 k)
 {
+    const tensor *inputs = e->inputs;
     const ir_node *node = &e->p->nodes.at[k];
     i64 index = ir_input_find(e->p, node->attr.name);
     const ir_port *port = &e->p->inputs.at[index];
@@ -181,11 +212,11 @@ static void store(eval *e, i64 index, arena *out, tensor *result)
 
 /* ---- the run -------------------------------------------------------------------------------- */
 
-static void leaf(eval *e, u32 k, const tensor *inputs)
+static void leaf(eval *e, u32 k)
 {
     const ir_node *node = &e->p->nodes.at[k];
     if (node->op == IR_in) {
-        load(e, k, inputs);
+        load(e, k);
         return;
     }
     value *v = eval_new(e, k);
@@ -199,12 +230,12 @@ static void leaf(eval *e, u32 k, const tensor *inputs)
     eval_settle(e, v, 0, v->count);
 }
 
-static void evaluate(eval *e, u32 k, const tensor *inputs)
+void eval_plain(eval *e, u32 k)
 {
     const ir_node *node = &e->p->nodes.at[k];
     switch ((ir_class)ir_row(node->op)->class_) {
     case IR_LEAF:
-        leaf(e, k, inputs);
+        leaf(e, k);
         break;
     case IR_EWISE:
         eval_pointwise(e, k);
@@ -233,33 +264,61 @@ static void evaluate(eval *e, u32 k, const tensor *inputs)
     case IR_OPAQUE:
         eval_throw(e, k, EQF_E_UNSUPPORTED, "\"%s\" has no meaning here",
                    intern_text(e->p->names, node->attr.name));
+    case IR_TILED:
+        if (node->op == IR_tile_matmul)
+            eval_matmul(e, k);
+        else if (node->op == IR_splitdim)
+            eval_splitdim(e, k);
+        break;
     }
 }
 
-static void run(eval *e, arena *own, const tensor *inputs, arena *out, tensor *outputs)
+/* Is it computed by the sweep over all terms? */
+static bool is_swept(const ir_node *node)
 {
-    const ir_program *p = e->p;
+    ir_kind kind = ir_kind_of(node->op);
+    return !node->is_open && node->runs.n == 0 && (kind == IR_A_VALUE || kind == IR_A_BUNDLE);
+}
+
+/* Uses by live terms. What a loop computes by itself never gives its operands back. */
+static i64 *count_uses(arena *own, const ir_program *p)
+{
     i64 *uses = NEW_N(own, i64, p->nodes.n);
     for (i64 i = 0; i < p->outputs.n; i++)
         uses[p->outputs.at[i].term.i]++;
     for (i64 k = p->nodes.n - 1; k > 0; k--)
         for (i64 i = 0; uses[k] > 0 && i < p->nodes.at[k].arg_count; i++)
-            uses[p->nodes.at[k].args[i].i]++;
+            if (p->nodes.at[k].op != IR_lambda)
+                uses[p->nodes.at[k].args[i].i]++;
+    return uses;
+}
+
+static void run(eval *e, arena *out, tensor *outputs)
+{
+    const ir_program *p = e->p;
+    i64 *uses = count_uses(e->own, p);
     for (i64 k = 1; k < p->nodes.n; k++) {
         const ir_node *node = &p->nodes.at[k];
-        if (uses[k] == 0)
+        if (uses[k] == 0 || !is_swept(node))
             continue;
         eval_poll(e);
-        e->scratch = arena_child(own);
-        evaluate(e, (u32)k, inputs);
+        eval_node(e, (u32)k);
         for (i64 i = 0; i < node->arg_count; i++)
             if (--uses[node->args[i].i] == 0)
-                drop(e, node->args[i].i);
-        arena_free(e->scratch);
+                eval_drop(e, node->args[i].i);
     }
-    e->scratch = arena_child(own);
+    e->scratch = arena_child(e->own);
     for (i64 i = 0; i < p->outputs.n; i++)
         store(e, i, out, &outputs[i]);
+}
+
+static void check_tiles(const eval *e)
+{
+    for (i64 d = 1; e->options.tiles && d < e->p->atoms.n; d++)
+        if (e->options.tiles[d] < 1)
+            eqf_throw(e->ctx, EQF_E_ARGUMENT, e->p->file, ir_atom_name(e->p, (ir_atom){(u32)d}),
+                      "the axis of %s with %lld tiles; wants at least 1",
+                      ir_atom_name(e->p, (ir_atom){(u32)d}), (long long)e->options.tiles[d]);
 }
 
 void ir_eval(const ir_program *p, const tensor *inputs, arena *out, tensor *outputs,
@@ -267,13 +326,36 @@ void ir_eval(const ir_program *p, const tensor *inputs, arena *out, tensor *outp
 {
     eqf_ctx *ctx = arena_ctx(out);
     arena *own = arena_child(out);
-    eval e = {.p = p, .ctx = ctx, .options = options};
-    e.values = NEW_N(own, value, p->nodes.n);
+    eval *e = NEW(own, eval);
+    *e = (eval){.p = p, .ctx = ctx, .options = options, .inputs = inputs, .own = own};
+    value *values = e->values = NEW_N(own, value, p->nodes.n);
+    cells *all = e->cells = NEW_N(own, cells, p->nodes.n);
+    e->inner_values = NEW_N(own, value, p->nodes.n);
+    e->inner_cells = NEW_N(own, cells, p->nodes.n);
+    e->extent = NEW_N(own, i64, p->atoms.n);
+    e->offset = NEW_N(own, i64, p->atoms.n);
+    e->coord = NEW_N(own, i64, p->atoms.n);
+    e->pinned = NEW_N(own, bool, p->atoms.n);
+    e->running = NEW_N(own, const struct loop_state *, p->nodes.n);
+    e->bodies = NEW_N(own, eval_body, p->nodes.n);
+    e->random = rng_new(options.association);
+    for (i64 d = 0; d < p->atoms.n; d++)
+        e->extent[d] = p->atoms.at[d].extent;
     trap t;
-    TRY (ctx, t)
-        run(&e, own, inputs, out, outputs);
-    for (i64 k = 1; k < p->nodes.n; k++)
-        drop(&e, (u32)k);
+    TRY (ctx, t) {
+        check_tiles(e);
+        run(e, out, outputs);
+    }
+    value *inner = e->values == values ? e->inner_values : e->values; /* thrown inside a lambda */
+    cells *inner_cells = e->cells == all ? e->inner_cells : e->cells;
+    for (i64 k = 1; k < p->nodes.n; k++) {
+        e->values = values;
+        e->cells = all;
+        eval_drop(e, (u32)k);
+        e->values = inner;
+        e->cells = inner_cells;
+        eval_drop(e, (u32)k);
+    }
     arena_free(own);
     if (t.status != EQF_OK)
         eqf_rethrow(ctx, t.status);

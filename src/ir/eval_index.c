@@ -29,7 +29,7 @@ static void map_strides(eval *e, u32 k, value *out, const value *x)
             step = eval_stride(e, x, axis.at[j]);
         else if (j >= 0 && node->op == IR_slice)
             step += node->attr.ints.at[j + 1] * eval_stride(e, x, axis.at[0]);
-        nest_add(&t, ir_extent(e->p, d), (i64[]){eval_stride(e, out, d), step});
+        nest_add(&t, eval_extent(e, d), (i64[]){eval_stride(e, out, d), step});
     }
     nest_copy(e, &t, out->p, x->i + base);
 }
@@ -46,13 +46,13 @@ static void concat(eval *e, u32 k, value *out)
         for (i64 j = 0; j < out->dims.n; j++) {
             ir_atom d = out->dims.at[j];
             if (d.i == whole.i) /* a part of it is the operand's own atom */
-                nest_add(&t, ir_extent(e->p, part), (i64[]){stride, eval_stride(e, x, part)});
+                nest_add(&t, eval_extent(e, part), (i64[]){stride, eval_stride(e, x, part)});
             else
-                nest_add(&t, ir_extent(e->p, d),
+                nest_add(&t, eval_extent(e, d),
                          (i64[]){eval_stride(e, out, d), d.i == part.i ? 0 : eval_stride(e, x, d)});
         }
         nest_copy(e, &t, out->i + start * stride, x->p);
-        start += ir_extent(e->p, part);
+        start += eval_extent(e, part);
     }
 }
 
@@ -86,11 +86,36 @@ void eval_index(eval *e, u32 k)
         map_strides(e, k, out, x);
 }
 
+/* Dead lanes of floats are NaN, so that nobody can use them unnoticed; those of integers repeat the
+ * last position, which keeps divisors and indices legal. */
+void eval_splitdim(eval *e, u32 k)
+{
+    const ir_node *node = &e->p->nodes.at[k];
+    const value *x = &e->values[node->args[0].i];
+    value *out = eval_new(e, k);
+    ir_atom *at = NEW_N(e->scratch, ir_atom, x->dims.n);
+    ir_atoms rest = {at, 0};
+    for (i64 i = 0; i < x->dims.n; i++)
+        if (!ir_has(node->attr.axis, x->dims.at[i]))
+            at[rest.n++] = x->dims.at[i];
+    const i64 *from = eval_offsets(e, x, node->attr.axis),
+              *to = eval_offsets(e, out, node->attr.to);
+    const i64 *rest_from = eval_offsets(e, x, rest), *rest_to = eval_offsets(e, out, rest);
+    i64 live = eval_count(e, node->attr.axis), lanes = eval_count(e, node->attr.to);
+    i64 outer = eval_count(e, rest);
+    for (i64 i = 0; i < outer; i++)
+        for (i64 j = 0; j < lanes; j++)
+            if (j >= live && out->is_float)
+                out->f[rest_to[i] + to[j]] = (f64)NAN;
+            else
+                out->i[rest_to[i] + to[j]] = x->i[rest_from[i] + from[MIN(j, live - 1)]];
+}
+
 /* ---- gather and scatter --------------------------------------------------------------------- */
 
 static void check_index(const eval *e, u32 k, const value *index, ir_atom d)
 {
-    i64 extent = ir_extent(e->p, d);
+    i64 extent = eval_extent(e, d);
     for (i64 i = 0; i < index->count; i++)
         if (index->i[i] < 0 || index->i[i] >= extent)
             eval_throw(e, k, EQF_E_DATA, "index %lld along %s is outside of [0, %lld)",
@@ -125,7 +150,7 @@ static i64 *addresses(eval *e, u32 k, const value *x, ir_atoms loops)
     nest t = {.operands = 2};
     for (i64 i = 0; i < loops.n; i++) {
         ir_atom d = loops.at[i];
-        nest_add(&t, ir_extent(e->p, d),
+        nest_add(&t, eval_extent(e, d),
                  (i64[]){eval_stride(e, &over, d), ir_has(axis, d) ? 0 : eval_stride(e, x, d)});
     }
     w.t = &t;
@@ -244,8 +269,8 @@ void eval_argsort(eval *e, u32 k)
         if (x->dims.at[i].i != axis.at[0].i)
             at[rest.n++] = x->dims.at[i];
     const i64 *from = eval_offsets(e, x, rest), *dest = eval_offsets(e, out, rest);
-    i64 n = ir_extent(e->p, axis.at[0]), outer = eval_count(e, rest);
-    i64 kept = to.n ? ir_extent(e->p, to.at[0]) : 1;
+    i64 n = eval_extent(e, axis.at[0]), outer = eval_count(e, rest);
+    i64 kept = to.n ? eval_extent(e, to.at[0]) : 1;
     i64 stride = to.n ? eval_stride(e, out, to.at[0]) : 0;
     i64 *order = NEW_N(e->scratch, i64, n), *other = NEW_N(e->scratch, i64, n);
     keys s = {x, eval_offsets(e, x, axis), 0, node->attr.ints.at[0] != 0};

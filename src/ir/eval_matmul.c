@@ -163,11 +163,63 @@ static f64 usefulness(i64 m, i64 n)
     return (f64)m / (f64)round_up(m, MR) * ((f64)n / (f64)round_up(n, NR));
 }
 
+/* With dead lanes: element by element, they are left out and not multiplied. */
+typedef struct lanes {
+    const nest *t;
+    value *out;
+    const value *a, *b;
+    const u8 *dead;
+} lanes;
+
+static void lanes_row(void *user, i64 n, const i64 *offset)
+{
+    const lanes *w = user;
+    i64 so = nest_step(w->t, 0), sa = nest_step(w->t, 1), sb = nest_step(w->t, 2);
+    for (i64 j = 0; j < n; j++) {
+        i64 o = offset[0] + j * so, a = offset[1] + j * sa, b = offset[2] + j * sb;
+        if (w->dead[offset[3] + j * nest_step(w->t, 3)])
+            continue;
+        if (w->out->is_float)
+            w->out->f[o] += w->a->f[a] * w->b->f[b];
+        else
+            w->out->i[o] = eqf_wrap_add(w->out->i[o], eqf_wrap_mul(w->a->i[a], w->b->i[b]));
+    }
+}
+
+static bool multiply_lanes(eval *e, u32 k, const value *a, const value *b)
+{
+    const ir_node *node = &e->p->nodes.at[k];
+    ir_atom *at = NEW_N(e->scratch, ir_atom, a->dims.n + b->dims.n);
+    ir_atoms all = {at, 0};
+    for (u32 d = 1; d < (u32)e->p->atoms.n; d++)
+        if (ir_has(a->dims, (ir_atom){d}) || ir_has(b->dims, (ir_atom){d}))
+            at[all.n++] = (ir_atom){d};
+    lanes w = {.a = a, .b = b, .dead = eval_dead_lanes(e, all)};
+    if (!w.dead)
+        return false;
+    value over = {.dims = all};
+    w.out = eval_new(e, k);
+    memset(w.out->p, 0, (size_t)w.out->count * sizeof(i64));
+    nest t = nest_over(e, node->dims, (const value *[]){w.out, a, b, &over}, 4);
+    for (i64 i = 0; i < node->attr.axis.n; i++) { /* the sum inside */
+        ir_atom d = node->attr.axis.at[i];
+        nest_add(&t, eval_extent(e, d),
+                 (i64[]){0, eval_stride(e, a, d), eval_stride(e, b, d), eval_stride(e, &over, d)});
+    }
+    w.t = &t;
+    if (w.out->count > 0 && eval_count(e, all) > 0)
+        nest_walk(&t, lanes_row, &w);
+    eval_settle(e, w.out, 0, w.out->count);
+    return true;
+}
+
 void eval_matmul(eval *e, u32 k)
 {
     const ir_node *node = &e->p->nodes.at[k];
     ir_atoms axis = node->attr.axis;
     const value *a = &e->values[node->args[0].i], *b = &e->values[node->args[1].i];
+    if (e->p->splits.n > 0 && multiply_lanes(e, k, a, b))
+        return;
     product w = {.e = e, .c = eval_new(e, k), .panel = multiply_portable};
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2"))

@@ -92,11 +92,47 @@ static void reduce_row(void *user, i64 n, const i64 *offset)
     eval_settle(w->e, out, offset[0], n);
 }
 
+void eval_fold(const eval *e, ir_reducer r, value *state, const value *x)
+{
+    if (state->is_float)
+        f_folds[r](state->count, state->f, 1, 1, x->f, 1, 0);
+    else
+        i_folds[r](state->count, state->i, 1, 1, x->i, 1, 0);
+    eval_settle(e, state, 0, state->count);
+}
+
+void eval_fill_identity(value *v, ir_reducer r)
+{
+    for (i64 j = 0; j < v->count; j++)
+        if (v->is_float)
+            v->f[j] = ir_reducer_identity_f64(r);
+        else
+            v->i[j] = ir_reducer_identity_i64(r, v->dtype);
+}
+
+/* A copy in which dead lanes hold the identity; x itself when it has none. */
+static const value *without_dead_lanes(eval *e, const value *x, ir_reducer r)
+{
+    const u8 *dead = eval_dead_lanes(e, x->dims);
+    if (!dead)
+        return x;
+    value *copy = NEW(e->scratch, value);
+    *copy = *x;
+    copy->p = NEW_N(e->scratch, i64, x->count);
+    eval_fill_identity(copy, r);
+    for (i64 j = 0; j < x->count; j++)
+        if (!dead[j])
+            copy->i[j] = x->i[j];
+    return copy;
+}
+
 void eval_reduce(eval *e, u32 k)
 {
     const ir_node *node = &e->p->nodes.at[k];
-    const value *x = &e->values[node->args[0].i];
+    const value *x = without_dead_lanes(e, &e->values[node->args[0].i], node->attr.reducer);
     value *out = eval_new(e, k);
+    if (out->count == 0)
+        return;
     nest t = nest_over(e, out->dims, (const value *[]){out, x}, 2);
     nest inner = nest_over(e, node->attr.axis, &x, 1);
     reduction w = {e, &t, &inner, out, x, node->attr.reducer};
@@ -108,7 +144,7 @@ void eval_scan(eval *e, u32 k)
     const ir_node *node = &e->p->nodes.at[k];
     const value *x = &e->values[node->args[0].i];
     value *out = eval_new(e, k);
-    i64 length = ir_extent(e->p, node->attr.axis.at[0]);
+    i64 length = eval_extent(e, node->attr.axis.at[0]);
     i64 inner = eval_stride(e, x, node->attr.axis.at[0]);
     memcpy(out->p, x->p, (size_t)x->count * sizeof(i64));
     for (i64 outer = 0; outer < x->count; outer += length * inner) {

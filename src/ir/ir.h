@@ -11,6 +11,14 @@
  * lacks an atom is constant along it. `matmul` sums the product over the atoms :axis,
  * D = (D(a) u D(b)) \ axis. Operators are rows of ops.def, reducers rows of reducers.def.
  *
+ * Tiled forms cut values along parallel axes. An axis cuts one atom and is named by it, so a set of
+ * axes is an ir_atoms too. A value with the axes A is a function from their coordinates to arrays
+ * over D, and the paper's states follow: an axis of A is a *partition* when its atom is in D,
+ * *partial* (a contribution that a reduction over the axis must combine) when it is not, and what
+ * is not in A is *replicate*. Tile counts are not part of a program; the last tiles may be short or
+ * empty. Operators: rows of tiled.def. A program whose ports and terms have no axes is a tensor
+ * program and never meets any of this.
+ *
  * A program owns everything it refers to through its arena. Terms are ids; equal (operator,
  * attributes, operands) is the same id; operands come before their users, so ascending id is a
  * topological order. Nothing here is thread-safe while a program is being built.
@@ -42,6 +50,9 @@ typedef enum ir_op {
 #define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) IR_##name,
 #include "ir/ops.def"
 #undef OP
+#define TILED(name, text, arity, doc) IR_##name,
+#include "ir/tiled.def"
+#undef TILED
     IR_OP_COUNT
 } ir_op;
 
@@ -53,8 +64,20 @@ typedef enum ir_class {
     IR_INDEX,
     IR_GATHER,
     IR_PLAIN,
-    IR_OPAQUE
+    IR_OPAQUE,
+    IR_TILED
 } ir_class;
+
+/* What a term stands for. Only values have a type and can be operands of ordinary operators. */
+typedef enum ir_kind {
+    IR_A_VALUE,
+    IR_A_COMPONENT, /* comp: one accumulator of a loop; dtype, dims and axes are its body's */
+    IR_A_BUNDLE,    /* loop: its components side by side; the axes are those outside the loop */
+    IR_A_TUPLE,
+    IR_A_LAMBDA,
+    IR_A_REDUCER
+} ir_kind;
+ir_kind ir_kind_of(ir_op op);
 
 typedef enum ir_rule {
     IR_SAME,
@@ -69,13 +92,13 @@ typedef enum ir_rule {
 } ir_rule;
 
 enum { /* flags of ops.def */
-    IR_COMM = 1,
-    IR_ASSOC = 2,
-    IR_UNIT0 = 4,
-    IR_UNIT1 = 8,
-    IR_MONOTONE = 16,
-    IR_LINEAR = 32,
-    IR_IDEMPOTENT = 64
+       IR_COMM = 1,
+       IR_ASSOC = 2,
+       IR_UNIT0 = 4,
+       IR_UNIT1 = 8,
+       IR_MONOTONE = 16,
+       IR_LINEAR = 32,
+       IR_IDEMPOTENT = 64
 };
 
 typedef enum ir_reducer {
@@ -107,7 +130,8 @@ i64 ir_reducer_identity_i64(ir_reducer r, dtype t);
 /* What an operator carries besides operands; unused fields are zero. Per operator:
  *   in       name                        const    dtype, and f (floats) or i (integers, bool)
  *   iota     axis = (K)                  cast     dtype
- *   reduce   reducer, axis (a set, sorted by atom id)      matmul   axis (a set)
+ *   reduce   reducer, and axis or par (a set, sorted by atom id)
+ *   matmul, tile_matmul   axis (a set)
  *   rename   axis, to (same length)      expand   to (a set)
  *   slice    axis = (K), to, ints = (start, step of each `to`)
  *   concat   axis = one atom (or none) an operand, to = (K)
@@ -115,7 +139,16 @@ i64 ir_reducer_identity_i64(ir_reducer r, dtype t);
  *   gather   axis = one atom an index    scatter  axis, reducer or IR_NO_REDUCER
  *   argsort  axis = (K), to = (R) (|R| <= |K|; none: the first), ints = (descending)
  *   scan     axis = (K), reducer
- *   opaque   name, dtype, to = its atoms, ints = (result number) */
+ *   opaque   name, dtype, to = its atoms, ints = (result number)
+ *   view, comb, run   par               collection  par = (p), to = (K)
+ *   splitdim axis = (K), to = (outer, inner)
+ *   comp     reducer, operands: body; or body, transport, producers
+ *            no reducer, ints = (result number), operands: reducer term, leaves
+ *   loop     par; with a visit list also to = the outer atoms (a set) and ints, a range after the
+ *            other: low bound, its factor of each outer atom, high bound, its factors
+ *   formal   dtype, to = its atoms, i = its number
+ *   lambda   ints = (how many operands are the formals; the others are results)
+ *   reducer  ints = (1: update takes the number of live positions) */
 typedef struct ir_attr {
     u8 dtype, reducer;
     u32 name;
@@ -123,7 +156,13 @@ typedef struct ir_attr {
     f64 f;
     ir_atoms axis, to;
     ir_ints ints;
+    ir_atoms par; /* axes, a set */
 } ir_attr;
+
+typedef struct ir_terms {
+    const ir_term *at;
+    i64 n;
+} ir_terms;
 
 typedef struct ir_node {
     u16 op;
@@ -133,6 +172,10 @@ typedef struct ir_node {
     i64 arg_count;
     ir_atoms dims; /* the set D, sorted by atom id */
     u32 origin;    /* interned: the source node it came from, for messages; not part of equality */
+    ir_atoms axes; /* the set A */
+    ir_terms
+        runs;     /* `run` terms below it whose loop is not: it has a value only inside that loop */
+    bool is_open; /* a formal parameter is below it: it has a value only inside a lambda */
 } ir_node;
 
 /* ---- programs ------------------------------------------------------------------------------ */
@@ -160,6 +203,8 @@ typedef struct ir_port {
     i64 writes;
     const char *const *symbols; /* inputs: per dim the symbolic size's name or NULL; may be NULL */
     u32 key;                    /* inputs that have stored data: interned name to read it by */
+    bool is_constant; /* inputs: the same in every run, so what depends on nothing else may be
+                       * computed once; inputs of the role IR_CONSTANT are anyway */
 } ir_port;
 
 /* Reads the data of input port `i` as a dense row-major tensor in its dtype; throws EQF_E_DATA when
@@ -172,7 +217,15 @@ typedef struct ir_source {
 typedef struct ir_atom_info {
     u32 name;
     i64 extent;
+    u32 split; /* index + 1 of the split that it is a part of; 0: none */
 } ir_atom_info;
+
+/* Position k of `whole` is (k / |inner|, k mod |inner|). |outer| * |inner| >= |whole|: lanes past
+ * the end are dead. Wherever a value has both parts (or parts of parts), what it holds in dead
+ * lanes means nothing, and every reduction sees its identity there. */
+typedef struct ir_split {
+    ir_atom whole, outer, inner;
+} ir_split;
 
 /* What a name stands for, indexed by its interned id; 0: nothing. */
 typedef struct ir_name_info {
@@ -195,6 +248,7 @@ typedef struct ir_program {
     i64 slot_count;
     u32 origin; /* stamped on new nodes */
     VEC(ir_name_info) by_name;
+    VEC(ir_split) splits;
 } ir_program;
 
 ir_program *ir_program_new(arena *a, const char *file, const char *name);
@@ -216,8 +270,8 @@ ir_atoms ir_atoms_set(ir_program *p, const ir_atom *at, i64 n); /* sorts; throws
 /* The general constructor: computes dtype and dims, checks everything, hash-conses. */
 ir_term ir_make(ir_program *p, ir_op op, ir_attr attr, const ir_term *args, i64 arg_count);
 /* Short forms. */
-ir_term ir_f(ir_program *p, dtype t, f64 value);  /* constant of a float dtype */
-ir_term ir_i(ir_program *p, dtype t, i64 value);  /* constant of an integer dtype or bool */
+ir_term ir_f(ir_program *p, dtype t, f64 value); /* constant of a float dtype */
+ir_term ir_i(ir_program *p, dtype t, i64 value); /* constant of an integer dtype or bool */
 ir_term ir_iota(ir_program *p, ir_atom k);
 ir_term ir_cast(ir_program *p, dtype t, ir_term x); /* x itself when it has the dtype */
 ir_term ir_1(ir_program *p, ir_op op, ir_term a);
@@ -235,6 +289,99 @@ ir_term ir_slice(ir_program *p, ir_term x, ir_atom k, i64 start, ir_atoms to, co
 i64 ir_add_input(ir_program *p, ir_port port);
 void ir_add_output(ir_program *p, ir_port port);
 
+/* ---- tiled forms (tile.c, lambda.c, live.c) ---------------------------------------------------
+ */
+
+typedef enum ir_state { IR_REPLICATE, IR_PARTITION, IR_PARTIAL } ir_state;
+ir_state ir_state_of(const ir_program *p, ir_term t, ir_atom axis);
+/* Axes of which the term is a partition, or partial; a fresh set. */
+ir_atoms ir_axes_in(ir_program *p, ir_term t, ir_state state);
+/* Axes that any term of the program names. */
+ir_atoms ir_all_axes(ir_program *p);
+
+/* Axes whose atom x lacks are dropped, a view of a view is one view, of nothing x itself. */
+ir_term ir_view(ir_program *p, ir_term x, ir_atoms axes);
+/* An empty set gives x itself. */
+ir_term ir_comb(ir_program *p, ir_term x, ir_atoms axes);
+ir_term ir_tile_matmul(ir_program *p, ir_term a, ir_term b, ir_atoms axis);
+ir_term ir_reduce_par(ir_program *p, ir_reducer r, ir_term x, ir_atoms axes);
+/* Declares that `outer` and `inner`, declared after `whole` and parts of nothing else, split it. */
+void ir_split_new(ir_program *p, ir_atom whole, ir_atom outer, ir_atom inner);
+/* NULL when the atom is part of no split. */
+const ir_split *ir_split_of(const ir_program *p, ir_atom part);
+bool ir_is_ragged(const ir_program *p, ir_atom part);
+/* x itself when it lacks the atom. */
+ir_term ir_splitdim(ir_program *p, ir_term x, ir_atom outer, ir_atom inner);
+
+/* An affine function of the positions along some atoms: constant + sum of factor * position. */
+typedef struct ir_affine {
+    i64 constant;
+    const i64 *factors;
+    ir_atoms atoms;
+} ir_affine;
+/* Positions low <= k < high of an atom. */
+typedef struct ir_range {
+    ir_affine low, high;
+} ir_range;
+/* Where a mask may hold along an atom: inside the union of the ranges (and of the atom). With
+ * `is_exact` it holds nowhere else; without, it may be false inside. */
+typedef struct ir_live_set {
+    const ir_range *at;
+    i64 n;
+    bool is_exact;
+} ir_live_set;
+/* `mask`: a bool term. It is read as comparisons, `and`, `or` and `not` of integer affine functions
+ * of `iota`; what is neither restricts nothing. Allocated in `a`. */
+ir_live_set ir_live(arena *a, const ir_program *p, ir_term mask, ir_atom along);
+
+/* One accumulator of a loop: combines `body` over the loop's axes. */
+ir_term ir_comp(ir_program *p, ir_reducer r, ir_term body);
+/* `body` contains runs of the producers; whenever their results go from s to s', what was
+ * accumulated becomes transport(c, s_1 .. s_n, s'_1 .. s'_n). */
+ir_term ir_comp_rolled(ir_program *p, ir_reducer r, ir_term body, ir_term transport,
+                       const ir_term *producers, i64 n);
+/* Result `result` of a reducer term over leaves; components of one reducer over the same leaves
+ * share their state. */
+ir_term ir_comp_reducer(ir_program *p, ir_term reducer, const ir_term *leaves, i64 n, i64 result);
+/* A bundle. Components are a set: sorted, each once. `visit`, for one axis, may be NULL: only tiles
+ * that meet the live set are visited, the bounds taken over the tiles of the outer atoms. */
+ir_term ir_loop(ir_program *p, ir_atoms axes, const ir_term *comps, i64 n,
+                const ir_live_set *visit);
+/* The component's result after the loop; or a member of a tuple. */
+ir_term ir_get_from(ir_program *p, ir_term bundle, ir_term comp);
+/* Inside a component of the loop over `axes` that holds `comp` too: comp's result so far, this tile
+ * included. A snapshot, the same for the whole tile: it has no axis of the loop. */
+ir_term ir_run(ir_program *p, ir_term comp, ir_atoms axes);
+/* The visit list of a loop, in `a`; n = 0 and exact: there is none. */
+ir_live_set ir_visits(arena *a, const ir_program *p, ir_term loop);
+
+/* Lambdas. A formal parameter is a leaf with a number, dtype and dims; a lambda's results are
+ * closed terms over its formals: no inputs, no axes. Atoms that are cut where it is applied stand
+ * for one tile's positions. Equal lambdas are one term. */
+ir_term ir_formal(ir_program *p, i64 number, dtype t, ir_atoms dims);
+ir_term ir_lambda(ir_program *p, const ir_term *formals, i64 n, const ir_term *results, i64 count);
+/* Results of a lambda, formals replaced by `args` of the same types. */
+void ir_apply(ir_program *p, ir_term lambda, const ir_term *args, i64 n, ir_term *results);
+/* A program as a lambda: its input port i is formals[position[i]], its outputs are the results. Its
+ * atoms are those of p that have the same name; extents must agree. */
+ir_term ir_lambda_of(ir_program *p, const ir_program *body, const ir_term *formals, i64 n,
+                     const i64 *position);
+/* A reducer: identity() -> state, update(state, lanes?, leaves) -> state, final(state, leaves) ->
+ * results, merge(state, state, leaves) -> state or none. `lanes`, a float without dims, is how many
+ * positions of the loop's axes are live in the tile. Leaves that vary with the loop are for update
+ * alone. A tile without live positions is left out. */
+ir_term ir_reducer_of(ir_program *p, bool has_lanes, ir_term identity, ir_term update,
+                      ir_term final, ir_term merge);
+i64 ir_formal_count(const ir_program *p, ir_term lambda);
+i64 ir_result_count(const ir_program *p, ir_term lambda);
+ir_term ir_result(const ir_program *p, ir_term lambda, i64 i);
+
+/* For each term, whether it depends on nothing but constants, `constant` inputs and inputs marked
+ * is_constant. Allocated in `a`, indexed by term. */
+bool *ir_constant_terms(arena *a, const ir_program *p);
+
+/* ---- canonical form ------------------------------------------------------------------------- */
+
 /* A copy that keeps only what outputs need, atoms and terms renumbered in an order that does not
  * depend on how the program was built: atoms named by first appearance at the ports, operands of
  * commutative operators sorted, nodes in depth-first order of the outputs. Input ports all stay.
@@ -250,13 +397,18 @@ ir_program *ir_read(arena *a, const char *file, const char *text, i64 n);
 void ir_print(str *out, const ir_program *p);
 /* On one line, shared parts repeated; cut off with "..." when it gets deep or long. */
 void ir_print_term(str *out, const ir_program *p, ir_term t);
+/* dtype, dims and the state of each of the axes: `f32 {M N}, M partition, K partial, N replicate`.
+ */
+void ir_print_type(str *out, const ir_program *p, ir_term t, ir_atoms axes);
 
 /* ---- verify, counts (verify.c, count.c) ------------------------------------------------------ */
 
 /* Re-derives every type and checks every invariant of this header. Throws EQF_E_INTERNAL naming
- * `pass` and the node (its origin too). */
+ * `pass` and the node (its origin too); EQF_E_TYPE for a live term that has a type and yet no use:
+ * an operator that is not linear on a partial value. */
 void ir_verify(const ir_program *p, const char *pass);
 
+/* Tiled forms count as if every axis had one tile. */
 typedef struct ir_count {
     i64 flops; /* multiply-add is 2; a pointwise operator 1 an element */
     i64 bytes; /* every live input and every output once */
@@ -274,6 +426,10 @@ typedef struct ir_eval_options {
      * true: every operator rounds its result to its dtype, as eager PyTorch stores it. */
     bool round;
     const volatile bool *cancel; /* may be NULL; polled: EQF_E_INTERRUPTED */
+    const i64 *tiles;            /* by atom: tiles of its axis, at least 1; NULL: one of each */
+    /* 0: reductions over axes go tile by tile in order. Otherwise a seed: tiles are cut into
+     * groups, whose states are merged in an order that the seed decides. */
+    u64 association;
 } ir_eval_options;
 /* inputs: one tensor a port, dense row-major in the port's dtype (or f64 for a float port); one
  * without data is read from the program's source, and so are all when `inputs` is NULL.

@@ -9,15 +9,20 @@ i64 eval_stride(const eval *e, const value *v, ir_atom d)
     for (i64 i = v->dims.n - 1; i >= 0; i--) {
         if (v->dims.at[i].i == d.i)
             return stride;
-        stride *= ir_extent(e->p, v->dims.at[i]);
+        stride *= eval_extent(e, v->dims.at[i]);
     }
     return 0;
 }
 
 void nest_add(nest *t, i64 extent, const i64 *strides)
 {
-    if (extent == 1)
+    if (extent == 1 || (t->rank > 0 && t->extent[0] == 0))
         return;
+    if (extent == 0 || t->rank == MAX_LOOPS) { /* so many loops fit memory only if one is empty */
+        t->rank = 1;
+        t->extent[0] = 0;
+        return;
+    }
     i64 last = t->rank - 1;
     bool continues = t->rank > 0;
     for (i64 o = 0; o < t->operands && continues; o++)
@@ -38,7 +43,7 @@ nest nest_over(const eval *e, ir_atoms dims, const value *const *v, i64 operands
         i64 strides[MAX_OPERANDS];
         for (i64 o = 0; o < operands; o++)
             strides[o] = eval_stride(e, v[o], dims.at[i]);
-        nest_add(&t, ir_extent(e->p, dims.at[i]), strides);
+        nest_add(&t, eval_extent(e, dims.at[i]), strides);
     }
     return t;
 }
@@ -113,6 +118,8 @@ void nest_run(const eval *e, const nest *t, i64 cost, nest_row *row, void *user)
     i64 grain = MAX(GRAIN / MAX(cost, 1), 1);
     r.rows = row_count(t);
     r.length = row_length(t);
+    if (r.rows == 0 || r.length == 0)
+        return;
     r.pieces_a_row = (r.length + grain - 1) / grain;
     r.chunk = (r.length + r.pieces_a_row - 1) / r.pieces_a_row;
     r.pieces_a_row = (r.length + r.chunk - 1) / r.chunk;
@@ -131,10 +138,12 @@ i64 *eval_offsets(const eval *e, const value *v, ir_atoms list)
 {
     i64 n = 1;
     for (i64 i = 0; i < list.n; i++)
-        n *= ir_extent(e->p, list.at[i]);
+        n *= eval_extent(e, list.at[i]);
+    if (n == 0)
+        return NEW_N(e->scratch, i64, 1);
     i64 *table = NEW_N(e->scratch, i64, n), filled = 1;
     for (i64 i = 0; i < list.n; i++) { /* from the outermost atom: each entry becomes a run */
-        i64 extent = ir_extent(e->p, list.at[i]), stride = eval_stride(e, v, list.at[i]);
+        i64 extent = eval_extent(e, list.at[i]), stride = eval_stride(e, v, list.at[i]);
         for (i64 j = filled - 1; j >= 0; j--)
             for (i64 c = extent - 1; c >= 0; c--)
                 table[j * extent + c] = table[j] + c * stride;

@@ -84,10 +84,84 @@ static bool is_bare(const ir_program *p, const ir_node *node, i64 i)
     return false;
 }
 
+/* A constant, an atom, or a sum of such and of multiples. */
+static void add_affine(str *out, const ir_program *p, const i64 *at, ir_atoms atoms)
+{
+    i64 parts = at[0] != 0, last = 0;
+    for (i64 i = 0; i < atoms.n; i++)
+        if (at[1 + i] != 0) {
+            parts++;
+            last = i;
+        }
+    if (parts == 0 || (parts == 1 && at[0] != 0)) {
+        str_printf(out, "%lld", (long long)at[0]);
+        return;
+    }
+    if (parts == 1 && at[1 + last] == 1) {
+        add_atom(out, p, atoms.at[last]);
+        return;
+    }
+    str_add(out, "(+");
+    if (at[0] != 0)
+        str_printf(out, " %lld", (long long)at[0]);
+    for (i64 i = 0; i < atoms.n; i++) {
+        if (at[1 + i] == 0)
+            continue;
+        if (at[1 + i] != 1)
+            str_printf(out, " (* %lld", (long long)at[1 + i]);
+        str_add_char(out, ' ');
+        add_atom(out, p, atoms.at[i]);
+        if (at[1 + i] != 1)
+            str_add_char(out, ')');
+    }
+    str_add_char(out, ')');
+}
+
+static void add_visits(str *out, const ir_program *p, const ir_attr *x)
+{
+    i64 bound = 1 + x->to.n;
+    str_add(out, " :visit (");
+    for (i64 i = 0; i < x->ints.n; i += 2 * bound) {
+        str_add(out, i ? " (" : "(");
+        add_affine(out, p, x->ints.at + i, x->to);
+        str_add_char(out, ' ');
+        add_affine(out, p, x->ints.at + i + bound, x->to);
+        str_add_char(out, ')');
+    }
+    str_add_char(out, ')');
+}
+
+static void add_tiled_attributes(str *out, const ir_program *p, const ir_node *node)
+{
+    const ir_attr *x = &node->attr;
+    if (node->op == IR_splitdim) {
+        str_add(out, " :axis ");
+        add_atoms(out, p, x->axis, "()");
+    }
+    if (x->par.n > 0) {
+        str_add(out, " :par ");
+        add_atoms(out, p, x->par, "{}");
+    }
+    if (node->op == IR_splitdim || node->op == IR_collection) {
+        str_add(out, " :to ");
+        add_atoms(out, p, x->to, "()");
+    }
+    if (node->op == IR_loop && x->ints.n > 0)
+        add_visits(out, p, x);
+    if (node->op == IR_comp && x->reducer == IR_NO_REDUCER)
+        str_printf(out, " :result %lld", (long long)x->ints.at[0]);
+    if (node->op == IR_reducer && x->ints.at[0] != 0)
+        str_add(out, " :lanes 1");
+}
+
 static void add_attributes(str *out, const ir_program *p, const ir_node *node)
 {
     const ir_attr *x = &node->attr;
     u32 has = ir_attrs_of(node->op);
+    if ((ir_row(node->op)->class_ == IR_TILED && node->op != IR_tile_matmul) || x->par.n > 0) {
+        add_tiled_attributes(out, p, node);
+        return;
+    }
     if (node->op == IR_opaque) {
         str_add(out, " :name ");
         add_name(out, intern_text(p->names, x->name));
@@ -148,10 +222,17 @@ static void add_node(printer *pr, ir_term t)
         str_add_char(out, ' ');
         add_atom(out, p, node->attr.axis.at[0]);
     }
-    if (node->op == IR_reduce)
+    if (node->op == IR_reduce || (node->op == IR_comp && node->attr.reducer))
         str_printf(out, " %s", ir_reducer_text(node->attr.reducer));
+    if (node->op == IR_formal) {
+        str_printf(out, " %lld %s ", (long long)node->attr.i, dtype_name(node->dtype));
+        add_atoms(out, p, node->attr.to, "{}");
+    }
+    i64 formals = node->op == IR_lambda ? node->attr.ints.at[0] : -1;
+    if (formals == 0)
+        str_add(out, " ()");
     for (i64 i = 0; i < node->arg_count; i++) {
-        str_add_char(out, ' ');
+        str_add(out, i == 0 && formals > 0 ? " (" : i == formals && i > 0 ? ") " : " ");
         if (is_bare(p, node, i))
             add_number(out, &p->nodes.at[node->args[i].i]);
         else
@@ -180,6 +261,30 @@ void ir_print_term(str *out, const ir_program *p, ir_term t)
 {
     printer pr = {.p = p, .out = out, .start = out->n};
     add_operand(&pr, t);
+}
+
+static void add_state(str *out, const ir_program *p, const ir_node *node, ir_atom axis)
+{
+    add_atom(out, p, axis);
+    str_add(out, !ir_has(node->axes, axis)  ? " replicate"
+                 : ir_has(node->dims, axis) ? " partition"
+                                            : " partial");
+}
+
+void ir_print_type(str *out, const ir_program *p, ir_term t, ir_atoms axes)
+{
+    const ir_node *node = &p->nodes.at[t.i];
+    if (ir_kind_of(node->op) == IR_A_VALUE || node->op == IR_comp) {
+        str_printf(out, "%s ", dtype_name(node->dtype));
+        add_atoms(out, p, node->dims, "{}");
+    } else {
+        str_add(out, ir_row(node->op)->name);
+        return;
+    }
+    for (i64 i = 0; i < axes.n; i++) {
+        str_add(out, ", ");
+        add_state(out, p, node, axes.at[i]);
+    }
 }
 
 /* ---- whole programs ------------------------------------------------------------------------- */
@@ -222,6 +327,8 @@ static void add_input(str *out, const ir_program *p, const ir_port *port)
         str_add(out, " :key ");
         add_name(out, intern_text(p->names, port->key));
     }
+    if (port->is_constant)
+        str_add(out, " :constant 1");
     str_add_char(out, ')');
 }
 
@@ -243,6 +350,28 @@ static void add_atom_declarations(str *out, const ir_program *p)
     str_add_char(out, ')');
 }
 
+static void add_splits(str *out, const ir_program *p)
+{
+    for (i64 i = 0; i < p->splits.n; i++) {
+        ir_split s = p->splits.at[i];
+        str_add(out, "\n  (split ");
+        add_atom(out, p, s.whole);
+        str_add_char(out, ' ');
+        add_atoms(out, p, (ir_atoms){(ir_atom[]){s.outer, s.inner}, 2}, "()");
+        str_add_char(out, ')');
+    }
+}
+
+/* Axes that live terms have, for the comments. */
+static ir_atoms live_axes(arena *a, const ir_program *p, const i64 *uses)
+{
+    ir_atoms all = {0};
+    for (i64 k = 1; k < p->nodes.n; k++)
+        if (uses[k] > 0 && p->nodes.at[k].axes.n > 0)
+            all = ir_type_union(a, all, p->nodes.at[k].axes);
+    return all;
+}
+
 /* References from live terms and outputs; 0: dead. */
 static i64 *count_uses(arena *a, const ir_program *p)
 {
@@ -260,12 +389,14 @@ void ir_print(str *out, const ir_program *p)
     str_add(out, "(program ");
     add_name(out, intern_text(p->names, p->name));
     add_atom_declarations(out, p);
+    add_splits(out, p);
     for (i64 i = 0; i < p->inputs.n; i++)
         add_input(out, p, &p->inputs.at[i]);
 
     arena *a = arena_child(out->a);
     i64 *uses = count_uses(a, p), lets = 0;
     const char **text = NEW_N(a, const char *, p->nodes.n);
+    ir_atoms axes = live_axes(a, p, uses);
     for (i64 k = 1; k < p->nodes.n; k++) {
         if (uses[k] == 0)
             continue;
@@ -282,6 +413,10 @@ void ir_print(str *out, const ir_program *p)
             id = intern_find(p->names, name, (i64)strlen(name));
         } while (id && ir_input_find(p, id) >= 0);
         str_printf(out, "\n  (let %s %s)", name, text[k]);
+        if (p->nodes.at[k].axes.n > 0 && p->nodes.at[k].op != IR_loop) {
+            str_add(out, " ; ");
+            ir_print_type(out, p, (ir_term){(u32)k}, axes);
+        }
         text[k] = name;
     }
     for (i64 i = 0; i < p->outputs.n; i++) {

@@ -20,7 +20,7 @@ ir_program *ir_program_new(arena *a, const char *file, const char *name)
     p->names = intern_new(a);
     p->file = arena_strdup(a, file ? file : "");
     p->name = intern_cstr(p->names, name ? name : "");
-    vec_push(a, &p->atoms, (ir_atom_info){0, 1});
+    vec_push(a, &p->atoms, (ir_atom_info){.extent = 1});
     vec_push(a, &p->nodes, (ir_node){0});
     p->source = (ir_source){no_data, p};
     p->slot_count = 64;
@@ -72,7 +72,7 @@ ir_atom ir_atom_new(ir_program *p, const char *name, i64 extent)
                          arena_printf(p->a, "%s_%u", intern_text(p->names, wanted), suffix));
     }
     ir_atom d = {(u32)p->atoms.n};
-    vec_push(p->a, &p->atoms, (ir_atom_info){id, extent});
+    vec_push(p->a, &p->atoms, (ir_atom_info){.name = id, .extent = extent});
     name_info(p, id)->atom = d.i;
     return d;
 }
@@ -106,7 +106,7 @@ static bool same_node(const ir_node *node, ir_op op, const ir_attr *x, const ir_
            (n == 0 || memcmp(node->args, args, (size_t)n * sizeof *args) == 0) &&
            x->dtype == y->dtype && x->reducer == y->reducer && x->name == y->name && x->i == y->i &&
            memcmp(&x->f, &y->f, sizeof x->f) == 0 && same_atoms(x->axis, y->axis) &&
-           same_atoms(x->to, y->to) && x->ints.n == y->ints.n &&
+           same_atoms(x->to, y->to) && same_atoms(x->par, y->par) && x->ints.n == y->ints.n &&
            (x->ints.n == 0 ||
             memcmp(x->ints.at, y->ints.at, (size_t)x->ints.n * sizeof *x->ints.at) == 0);
 }
@@ -119,6 +119,8 @@ static u64 hash_node(ir_op op, const ir_attr *x, const ir_term *args, i64 n)
     h = hash_u64(h ^ bits, (u64)x->i);
     h = hash_bytes(x->axis.at, x->axis.n * (i64)sizeof(ir_atom), h);
     h = hash_bytes(x->to.at, x->to.n * (i64)sizeof(ir_atom), h);
+    if (x->par.n > 0)
+        h = hash_bytes(x->par.at, x->par.n * (i64)sizeof(ir_atom), h);
     h = hash_bytes(x->ints.at, x->ints.n * (i64)sizeof(i64), h);
     return hash_bytes(args, n * (i64)sizeof(ir_term), h);
 }
@@ -193,12 +195,32 @@ static void sort_lists(arena *a, ir_atoms *key, ir_atoms *other, ir_ints *ints)
         ints->at = v;
 }
 
+/* Components of a loop, sorted and each once. */
+static const ir_term *sort_set(arena *a, const ir_term *args, i64 *count)
+{
+    ir_term *out = arena_copy(a, args, *count * (i64)sizeof *out);
+    i64 n = 0;
+    for (i64 i = 0; i < *count; i++) {
+        i64 j = n;
+        while (j > 0 && out[j - 1].i > args[i].i)
+            j--;
+        if (j > 0 && out[j - 1].i == args[i].i)
+            continue;
+        memmove(out + j + 1, out + j, (size_t)(n - j) * sizeof *out);
+        out[j] = args[i];
+        n++;
+    }
+    *count = n;
+    return out;
+}
+
 /* One spelling for attributes that mean the same. Lists of unequal length are left for the type
  * rule to refuse, and so are long ones. */
 static void normalise(ir_program *p, ir_op op, ir_attr *x)
 {
-    if (x->axis.n > 1000 || x->to.n > 1000)
+    if (x->axis.n > 1000 || x->to.n > 1000 || x->par.n > 1000)
         return;
+    sort_lists(p->a, &x->par, NULL, NULL);
     if (ir_axis_is_set(op))
         sort_lists(p->a, &x->axis, NULL, NULL);
     if (ir_to_is_set(op))
@@ -214,6 +236,8 @@ static void normalise(ir_program *p, ir_op op, ir_attr *x)
 ir_term ir_make(ir_program *p, ir_op op, ir_attr attr, const ir_term *args, i64 arg_count)
 {
     normalise(p, op, &attr);
+    if (op == IR_loop)
+        args = sort_set(p->a, args, &arg_count);
     u32 *slot = find_slot(p, op, &attr, args, arg_count);
     if (*slot)
         return (ir_term){*slot};
@@ -226,6 +250,7 @@ ir_term ir_make(ir_program *p, ir_op op, ir_attr attr, const ir_term *args, i64 
     attr.axis.at = arena_copy(p->a, attr.axis.at, attr.axis.n * (i64)sizeof(ir_atom));
     attr.to.at = arena_copy(p->a, attr.to.at, attr.to.n * (i64)sizeof(ir_atom));
     attr.ints.at = arena_copy(p->a, attr.ints.at, attr.ints.n * (i64)sizeof(i64));
+    attr.par.at = arena_copy(p->a, attr.par.at, attr.par.n * (i64)sizeof(ir_atom));
     ir_node node = {
         .op = (u16)op,
         .dtype = (u8)type.dtype,
@@ -234,7 +259,15 @@ ir_term ir_make(ir_program *p, ir_op op, ir_attr attr, const ir_term *args, i64 
         .arg_count = arg_count,
         .dims = type.dims,
         .origin = p->origin,
+        .axes = type.axes,
+        .runs = type.runs,
+        .is_open = type.is_open,
     };
+    if (op == IR_run) {
+        ir_term *self = NEW(p->a, ir_term);
+        self->i = (u32)p->nodes.n;
+        node.runs = ir_terms_union(p->a, type.runs, (ir_terms){self, 1});
+    }
     if (2 * (p->nodes.n + 1) > p->slot_count) {
         grow_slots(p);
         slot = find_slot(p, op, &attr, args, arg_count);

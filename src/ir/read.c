@@ -154,25 +154,92 @@ static ir_term read_value(reader *r, const sx *x)
     fail(r, EQF_E_TYPE, x, "\"%s\" is neither an input nor a let above", x->text);
 }
 
+static bool is_tiled(ir_op op)
+{
+    return ir_row(op)->class_ == IR_TILED && op != IR_tile_matmul;
+}
+
+static ir_reducer read_reducer(reader *r, const sx *x)
+{
+    ir_reducer reducer = x->kind == SX_SYMBOL ? ir_reducer_find(x->text) : IR_NO_REDUCER;
+    if (!reducer)
+        fail(r, EQF_E_PARSE, x, "expected a reducer (+ * max min or and)");
+    return reducer;
+}
+
+/* ---- visit lists ---- */
+
+typedef struct affine {
+    i64 constant;
+    VEC(ir_atom) atoms;
+    VEC(i64) factors;
+} affine;
+
+static void add_part(reader *r, affine *out, const sx *x)
+{
+    if (x->kind == SX_INT) {
+        if (!add_i64(out->constant, x->i, &out->constant))
+            fail(r, EQF_E_TYPE, x, "the bound does not fit 64 bits");
+        return;
+    }
+    bool is_product = is_list(x, '(') && x->n == 3 && sx_is(x->at[0], "*");
+    if (x->kind == SX_LIST && !is_product)
+        fail(r, EQF_E_PARSE, x, "expected an integer, a dim or (* INTEGER NAME)");
+    ir_atom d = read_atom(r, is_product ? x->at[2] : x, false);
+    for (i64 i = 0; i < out->atoms.n; i++)
+        if (out->atoms.at[i].i == d.i)
+            fail(r, EQF_E_PARSE, x, "%s stands twice in a bound", ir_atom_name(r->p, d));
+    vec_push(r->scratch, &out->atoms, d);
+    vec_push(r->scratch, &out->factors, is_product ? read_int(r, x->at[1]) : 1);
+}
+
+static ir_affine read_affine(reader *r, const sx *x)
+{
+    affine out = {0};
+    bool is_sum = is_list(x, '(') && x->n > 0 && sx_is(x->at[0], "+");
+    for (i64 i = is_sum ? 1 : 0; i < (is_sum ? x->n : 1); i++)
+        add_part(r, &out, is_sum ? x->at[i] : x);
+    return (ir_affine){out.constant, out.factors.at, {out.atoms.at, out.atoms.n}};
+}
+
+static ir_live_set read_visits(reader *r, const sx *x)
+{
+    if (!is_list(x, '(') || x->n == 0)
+        fail(r, EQF_E_PARSE, x, "expected ranges, ((LOW HIGH) ...)");
+    ir_range *at = NEW_N(r->scratch, ir_range, x->n);
+    for (i64 i = 0; i < x->n; i++) {
+        const sx *range = x->at[i];
+        if (!is_list(range, '(') || range->n != 2)
+            fail(r, EQF_E_PARSE, range, "expected (LOW HIGH)");
+        at[i] = (ir_range){read_affine(r, range->at[0]), read_affine(r, range->at[1])};
+    }
+    return (ir_live_set){at, x->n, true};
+}
+
 /* The keyword arguments of one operator. */
 static void read_keyword(reader *r, ir_op op, ir_attr *attr, const sx *key, const sx *x)
 {
     u32 has = ir_attrs_of(op);
     if (sx_is(key, ":axis") && (has & IR_HAS_AXIS) && op != IR_iota)
         attr->axis = read_atoms(r, x, ir_axis_is_set(op) ? '{' : '(', op == IR_concat);
-    else if (sx_is(key, ":to") && (has & IR_HAS_TO))
+    else if (sx_is(key, ":par") && (has & IR_HAS_PAR))
+        attr->par = read_atoms(r, x, '{', false);
+    else if (sx_is(key, op == IR_comp ? ":result" : ":lanes") &&
+             (op == IR_comp || op == IR_reducer)) {
+        i64 *one = NEW(r->scratch, i64);
+        *one = read_int(r, x);
+        attr->ints = (ir_ints){one, 1};
+    } else if (sx_is(key, ":to") && (has & IR_HAS_TO) && op != IR_loop && op != IR_formal)
         attr->to = read_atoms(r, x, ir_to_is_set(op) ? '{' : '(', false);
-    else if (sx_is(key, ":ints") && (has & IR_HAS_INTS) && op != IR_slice)
+    else if (sx_is(key, ":ints") && (has & IR_HAS_INTS) && op != IR_slice && !is_tiled(op))
         attr->ints = read_ints(r, x);
     else if (sx_is(key, ":name") && op == IR_opaque)
         attr->name = read_name(r, x);
     else if (sx_is(key, ":dtype") && op == IR_opaque)
         attr->dtype = (u8)read_dtype(r, x);
-    else if (sx_is(key, ":reducer") && (has & IR_HAS_REDUCER) && op != IR_reduce) {
-        attr->reducer = (u8)(x->kind == SX_SYMBOL ? ir_reducer_find(x->text) : IR_NO_REDUCER);
-        if (!attr->reducer)
-            fail(r, EQF_E_PARSE, x, "expected a reducer (+ * max min or and)");
-    } else
+    else if (sx_is(key, ":reducer") && (has & IR_HAS_REDUCER) && op != IR_reduce && op != IR_comp)
+        attr->reducer = (u8)read_reducer(r, x);
+    else
         fail(r, EQF_E_PARSE, key, "%s has no argument %s", ir_row(op)->name, key->text);
 }
 
@@ -231,6 +298,22 @@ static void read_operands(reader *r, ir_op op, const sx *const *x, i64 n, ir_ter
     }
 }
 
+/* (lambda (FORMAL*) RESULT RESULT*) */
+static ir_term read_lambda(reader *r, const sx *form)
+{
+    const sx *formals = item(r, form, 1, "the formals");
+    if (!is_list(formals, '('))
+        fail(r, EQF_E_PARSE, formals, "expected the formals in ()");
+    i64 n = formals->n, count = form->n - 2;
+    ir_term *args = NEW_N(r->scratch, ir_term, n + count);
+    for (i64 i = 0; i < n; i++)
+        args[i] = read_term(r, formals->at[i]);
+    for (i64 i = 0; i < count; i++)
+        args[n + i] = read_term(r, form->at[2 + i]);
+    set_origin(r, form);
+    return ir_lambda(r->p, args, n, args + n, count);
+}
+
 static ir_term read_operator(reader *r, const sx *form)
 {
     if (form->n == 0 || form->bracket != '(' || form->at[0]->kind != SX_SYMBOL)
@@ -254,11 +337,20 @@ static ir_term read_operator(reader *r, const sx *form)
         const sx *x = item(r, form, first++, "a dim");
         attr.axis = read_atoms(r, x, '(', false);
     } else if (op == IR_reduce) {
-        const sx *x = item(r, form, first++, "a reducer");
-        attr.reducer = (u8)(x->kind == SX_SYMBOL ? ir_reducer_find(x->text) : IR_NO_REDUCER);
-        if (!attr.reducer)
-            fail(r, EQF_E_PARSE, x, "expected a reducer (+ * max min or and)");
+        attr.reducer = (u8)read_reducer(r, item(r, form, first++, "a reducer"));
+    } else if (op == IR_comp && form->n > 1 && form->at[1]->kind == SX_SYMBOL &&
+               ir_reducer_find(form->at[1]->text)) {
+        attr.reducer = (u8)read_reducer(r, form->at[first++]);
+    } else if (op == IR_formal) {
+        attr.i = read_int(r, item(r, form, first++, "a number"));
+        attr.dtype = (u8)read_dtype(r, item(r, form, first++, "a dtype"));
+        attr.to = read_atoms(r, item(r, form, first++, "the dims"), '{', false);
+    } else if (op == IR_lambda) {
+        return read_lambda(r, form);
+    } else if (op == IR_reducer) {
+        attr.ints = (ir_ints){NEW(r->scratch, i64), 1};
     }
+    ir_live_set visit = {0};
     i64 n = 0;
     while (first + n < form->n && !is_keyword(form->at[first + n]))
         n++;
@@ -275,6 +367,8 @@ static ir_term read_operator(reader *r, const sx *form)
             slice.has_start = true;
         } else if (op == IR_slice && sx_is(key, ":step")) {
             slice.steps = read_ints(r, x);
+        } else if (op == IR_loop && sx_is(key, ":visit")) {
+            visit = read_visits(r, x);
         } else {
             read_keyword(r, op, &attr, key, x);
         }
@@ -286,6 +380,12 @@ static ir_term read_operator(reader *r, const sx *form)
     if (op == IR_matmul && attr.axis.n == 0 && n == 2)
         shared_axis(r, &attr, args, form);
     set_origin(r, form);
+    if (op == IR_view && n == 1 && ir_kind_of(ir_get(r->p, args[0])->op) == IR_A_VALUE)
+        return ir_view(r->p, args[0], attr.par);
+    if (op == IR_comb && n == 1)
+        return ir_comb(r->p, args[0], attr.par);
+    if (op == IR_loop && visit.n > 0)
+        return ir_loop(r->p, attr.par, args, n, &visit);
     return ir_make(r->p, op, attr, args, n);
 }
 
@@ -316,6 +416,16 @@ static void read_atom_declarations(reader *r, const sx *form)
             fail(r, EQF_E_TYPE, x->at[0], "dim \"%s\" is declared twice", x->at[0]->text);
         ir_atom_new(r->p, intern_text(r->p->names, name), extent);
     }
+}
+
+/* (split WHOLE (OUTER INNER)) */
+static void read_split(reader *r, const sx *form)
+{
+    if (form->n != 3 || !is_list(form->at[2], '(') || form->at[2]->n != 2)
+        fail(r, EQF_E_PARSE, form, "expected (split WHOLE (OUTER INNER))");
+    set_origin(r, form);
+    ir_split_new(r->p, read_atom(r, form->at[1], false), read_atom(r, form->at[2]->at[0], false),
+                 read_atom(r, form->at[2]->at[1], false));
 }
 
 static ir_dim read_dim(reader *r, const sx *x)
@@ -366,8 +476,12 @@ static void read_input(reader *r, const sx *form, ir_role role)
             port.symbols = read_symbols(r, x, port.rank);
         else if (sx_is(key, ":key"))
             port.key = read_name(r, x);
-        else
-            fail(r, EQF_E_PARSE, key, "expected :symbols or :key");
+        else if (sx_is(key, ":constant")) {
+            if (x->kind != SX_INT || x->i < 0 || x->i > 1)
+                fail(r, EQF_E_PARSE, x, "expected 0 or 1");
+            port.is_constant = x->i != 0;
+        } else
+            fail(r, EQF_E_PARSE, key, "expected :symbols or :key or :constant");
     }
     if ((i64)port.name < r->by_name.n && r->by_name.at[port.name].i)
         fail(r, EQF_E_TYPE, name, "\"%s\" is a let above", name->text);
@@ -440,6 +554,8 @@ static void read_form(reader *r, const sx *form)
         }
     if (sx_is_form(form, "dims"))
         read_atom_declarations(r, form);
+    else if (sx_is_form(form, "split"))
+        read_split(r, form);
     else if (sx_is_form(form, "let"))
         read_let(r, form);
     else if (sx_is_form(form, "output"))
@@ -448,7 +564,8 @@ static void read_form(reader *r, const sx *form)
         vec_push(r->p->a, &r->p->preconditions, read_name(r, form->at[1]));
     else
         fail(r, EQF_E_PARSE, form,
-             "expected dims, input, parameter, buffer, constant, let, output or precondition");
+             "expected dims, input, parameter, buffer, constant, let, output, precondition or "
+             "split");
 }
 
 ir_program *ir_read(arena *a, const char *file, const char *text, i64 n)

@@ -1,4 +1,4 @@
-/* The rows of ops.def and reducers.def as data. */
+/* The rows of ops.def, tiled.def and reducers.def as data. */
 #include <math.h>
 
 #include "ir/type.h"
@@ -22,6 +22,10 @@ static const ir_op_row rows[IR_OP_COUNT] = {
                    IS_SOME(#iexpr), flags, #fexpr,      #iexpr,    doc},
 #include "ir/ops.def"
 #undef OP
+#define TILED(name, text, arity, doc)                                                              \
+    [IR_##name] = {text, arity, IR_TILED, IR_OWN, false, false, 0, "NONE", "NONE", doc},
+#include "ir/tiled.def"
+#undef TILED
 };
 
 const ir_op_row *ir_row(ir_op op)
@@ -84,6 +88,24 @@ i64 ir_reducer_identity_i64(ir_reducer r, dtype t)
     return MIN(MAX(reducers[r].identity_i64, low), high);
 }
 
+ir_kind ir_kind_of(ir_op op)
+{
+    switch (op) {
+    case IR_comp:
+        return IR_A_COMPONENT;
+    case IR_loop:
+        return IR_A_BUNDLE;
+    case IR_tuple:
+        return IR_A_TUPLE;
+    case IR_lambda:
+        return IR_A_LAMBDA;
+    case IR_reducer:
+        return IR_A_REDUCER;
+    default:
+        return IR_A_VALUE;
+    }
+}
+
 u32 ir_attrs_of(ir_op op)
 {
     switch (op) {
@@ -95,16 +117,34 @@ u32 ir_attrs_of(ir_op op)
         return IR_HAS_DTYPE;
     case IR_iota:
     case IR_matmul:
+    case IR_tile_matmul:
     case IR_gather:
         return IR_HAS_AXIS;
     case IR_reduce:
+        return IR_HAS_AXIS | IR_HAS_REDUCER | IR_HAS_PAR;
     case IR_scatter:
     case IR_scan:
         return IR_HAS_AXIS | IR_HAS_REDUCER;
     case IR_rename:
     case IR_concat:
     case IR_reshape:
+    case IR_splitdim:
         return IR_HAS_AXIS | IR_HAS_TO;
+    case IR_view:
+    case IR_comb:
+    case IR_run:
+        return IR_HAS_PAR;
+    case IR_collection:
+        return IR_HAS_PAR | IR_HAS_TO;
+    case IR_comp:
+        return IR_HAS_REDUCER | IR_HAS_INTS;
+    case IR_loop:
+        return IR_HAS_PAR | IR_HAS_TO | IR_HAS_INTS;
+    case IR_formal:
+        return IR_HAS_DTYPE | IR_HAS_TO | IR_HAS_VALUE;
+    case IR_lambda:
+    case IR_reducer:
+        return IR_HAS_INTS;
     case IR_expand:
         return IR_HAS_TO;
     case IR_slice:
@@ -119,12 +159,12 @@ u32 ir_attrs_of(ir_op op)
 
 bool ir_axis_is_set(ir_op op)
 {
-    return op == IR_reduce || op == IR_matmul;
+    return op == IR_reduce || op == IR_matmul || op == IR_tile_matmul;
 }
 
 bool ir_to_is_set(ir_op op)
 {
-    return op == IR_expand || op == IR_opaque;
+    return op == IR_expand || op == IR_opaque || op == IR_formal;
 }
 
 bool ir_is_sibling(ir_op op, i64 i, i64 n)
@@ -136,6 +176,7 @@ bool ir_is_sibling(ir_op op, i64 i, i64 n)
         return i == 0 || i == n - 1;
     case IR_concat:
     case IR_matmul:
+    case IR_tile_matmul:
         return true;
     default:
         return rows[op].class_ == IR_EWISE && rows[op].arity == 2;

@@ -3,19 +3,7 @@
  * memory: what is wrong comes back as text. */
 #include "ir/type.h"
 
-typedef struct rule {
-    const ir_program *p;
-    arena *a;
-    const ir_op_row *row;
-    ir_op op;
-    const ir_attr *attr;
-    const ir_term *args;
-    i64 n;
-} rule;
-
 #define MAX_LIST 1000
-
-#define WRONG(...) ((ir_type){.wrong = arena_printf(r->a, __VA_ARGS__)})
 
 static const ir_node *operand(const rule *r, i64 i)
 {
@@ -56,7 +44,7 @@ static const char *twice(const rule *r, ir_atoms list, const char *what)
     return NULL;
 }
 
-static const char *not_sorted(const rule *r, ir_atoms set, const char *what)
+const char *ir_type_sorted(const rule *r, ir_atoms set, const char *what)
 {
     for (i64 i = 1; i < set.n; i++)
         if (set.at[i - 1].i >= set.at[i].i)
@@ -64,7 +52,7 @@ static const char *not_sorted(const rule *r, ir_atoms set, const char *what)
     return NULL;
 }
 
-static ir_atoms copy_sorted(arena *a, const ir_atom *at, i64 n)
+ir_atoms ir_type_sort(arena *a, const ir_atom *at, i64 n)
 {
     ir_atom *out = NEW_N(a, ir_atom, n);
     for (i64 i = 0; i < n; i++) { /* sets are small */
@@ -88,7 +76,7 @@ static bool is_subset(ir_atoms a, ir_atoms b)
     return true;
 }
 
-static ir_atoms set_union(arena *a, ir_atoms x, ir_atoms y)
+ir_atoms ir_type_union(arena *a, ir_atoms x, ir_atoms y)
 {
     if (is_subset(y, x))
         return x;
@@ -108,7 +96,7 @@ static ir_atoms set_union(arena *a, ir_atoms x, ir_atoms y)
 }
 
 /* y may be in any order. */
-static ir_atoms set_minus(arena *a, ir_atoms x, ir_atoms y)
+ir_atoms ir_type_minus(arena *a, ir_atoms x, ir_atoms y)
 {
     ir_atom *out = NEW_N(a, ir_atom, x.n);
     i64 n = 0;
@@ -124,17 +112,17 @@ static ir_atoms set_minus(arena *a, ir_atoms x, ir_atoms y)
 
 ir_atoms ir_atoms_union(ir_program *p, ir_atoms a, ir_atoms b)
 {
-    return set_union(p->a, a, b);
+    return ir_type_union(p->a, a, b);
 }
 
 ir_atoms ir_atoms_minus(ir_program *p, ir_atoms a, ir_atoms b)
 {
-    return set_minus(p->a, a, b);
+    return ir_type_minus(p->a, a, b);
 }
 
 ir_atoms ir_atoms_set(ir_program *p, const ir_atom *at, i64 n)
 {
-    ir_atoms set = copy_sorted(p->a, at, n);
+    ir_atoms set = ir_type_sort(p->a, at, n);
     for (i64 i = 1; i < n; i++)
         if (set.at[i - 1].i == set.at[i].i)
             eqf_throw(p->ctx, EQF_E_TYPE, p->file, intern_text(p->names, p->origin),
@@ -150,8 +138,13 @@ bool ir_has(ir_atoms set, ir_atom d)
     return false;
 }
 
+bool ir_type_same_atoms(ir_atoms x, ir_atoms y)
+{
+    return x.n == y.n && (x.n == 0 || memcmp(x.at, y.at, (size_t)x.n * sizeof *x.at) == 0);
+}
+
 /* The members of `list`, all wanted in `set`. */
-static const char *outside(const rule *r, ir_atoms list, ir_atoms set, const char *where)
+const char *ir_type_inside(const rule *r, ir_atoms list, ir_atoms set, const char *where)
 {
     for (i64 i = 0; i < list.n; i++)
         if (list.at[i].i && !ir_has(set, list.at[i]))
@@ -179,11 +172,11 @@ static bool product(const rule *r, ir_atoms list, i64 *out)
 
 static ir_type fine(dtype t, ir_atoms dims)
 {
-    return (ir_type){t, dims, NULL};
+    return (ir_type){.dtype = t, .dims = dims};
 }
 
 /* All of the operands i in [from, to) have one dtype. */
-static const char *mixed(const rule *r, i64 from, i64 to)
+const char *ir_type_one_dtype(const rule *r, i64 from, i64 to)
 {
     for (i64 i = from + 1; i < to; i++)
         if (operand(r, i)->dtype != operand(r, from)->dtype)
@@ -193,22 +186,10 @@ static const char *mixed(const rule *r, i64 from, i64 to)
     return NULL;
 }
 
-static ir_type wrong(const char *text)
-{
-    return (ir_type){.wrong = text};
-}
-
-#define CHECK(expression)                                                                          \
-    do {                                                                                           \
-        const char *text_ = (expression);                                                          \
-        if (text_)                                                                                 \
-            return wrong(text_);                                                                   \
-    } while (0)
-
 static ir_type type_pointwise(const rule *r)
 {
     i64 first = r->row->rule == IR_SELECT ? 1 : 0;
-    CHECK(mixed(r, first, r->n));
+    CHECK(ir_type_one_dtype(r, first, r->n));
     dtype t = operand(r, first)->dtype, result = t;
     dtype_kind kind = dtype_kind_of(t);
     const char *wanted = NULL;
@@ -248,7 +229,7 @@ static ir_type type_pointwise(const rule *r)
         return WRONG("operand of %s, wants %s", dtype_name(t), wanted);
     ir_atoms dims = operand(r, 0)->dims;
     for (i64 i = 1; i < r->n; i++)
-        dims = set_union(r->a, dims, operand(r, i)->dims);
+        dims = ir_type_union(r->a, dims, operand(r, i)->dims);
     return fine(result, dims);
 }
 
@@ -257,7 +238,7 @@ static ir_type type_leaf(const rule *r)
     if (r->op == IR_iota) {
         if (r->attr->axis.n != 1)
             return WRONG("wants one atom");
-        return fine(DT_i64, copy_sorted(r->a, r->attr->axis.at, 1));
+        return fine(DT_i64, ir_type_sort(r->a, r->attr->axis.at, 1));
     }
     if (r->op == IR_const) {
         dtype t = r->attr->dtype;
@@ -280,27 +261,27 @@ static ir_type type_leaf(const rule *r)
         for (i64 j = 0; j < port->dims[k].atoms.n; j++)
             vec_push(r->a, &all, port->dims[k].atoms.at[j]);
     }
-    return fine(port->dtype, copy_sorted(r->a, all.at, all.n));
+    return fine(port->dtype, ir_type_sort(r->a, all.at, all.n));
 }
 
 static ir_type type_reduction(const rule *r)
 {
     ir_atoms axis = r->attr->axis, dims = operand(r, 0)->dims;
     dtype t = operand(r, 0)->dtype;
-    CHECK(not_sorted(r, axis, ":axis"));
+    CHECK(ir_type_sorted(r, axis, ":axis"));
     if (axis.n == 0)
         return WRONG(":axis is empty");
-    if (r->op == IR_matmul) {
-        CHECK(mixed(r, 0, 2));
-        dims = set_union(r->a, dims, operand(r, 1)->dims);
-        CHECK(outside(r, axis, dims, "an operand"));
+    if (r->op != IR_reduce) {
+        CHECK(ir_type_one_dtype(r, 0, 2));
+        dims = ir_type_union(r->a, dims, operand(r, 1)->dims);
+        CHECK(ir_type_inside(r, axis, dims, "an operand"));
     } else {
-        CHECK(outside(r, axis, dims, "the operand"));
+        CHECK(ir_type_inside(r, axis, dims, "the operand"));
         ir_reducer reducer = r->attr->reducer;
         if ((reducer == IR_OR || reducer == IR_AND) && t != DT_bool)
             return WRONG("reducer %s wants bools, not %s", ir_reducer_text(reducer), dtype_name(t));
     }
-    return fine(t, set_minus(r->a, dims, axis));
+    return fine(t, ir_type_minus(r->a, dims, axis));
 }
 
 /* Lowest and highest position that a slice reads; false when they do not fit 64 bits. */
@@ -318,16 +299,30 @@ static bool slice_range(const rule *r, i64 *low, i64 *high)
     return true;
 }
 
+/* A value has one dtype. */
+static const char *not_values(const rule *r)
+{
+    static const char *const kinds[] = {"value", "component", "bundle",
+                                        "tuple", "lambda",    "reducer"};
+    for (i64 i = 0; i < r->n; i++) {
+        ir_kind kind = ir_kind_of(operand(r, i)->op);
+        if (kind != IR_A_VALUE)
+            return arena_printf(r->a, "operand %lld is a %s, not a value", (long long)i + 1,
+                                kinds[kind]);
+    }
+    return NULL;
+}
+
 static ir_type type_slice(const rule *r)
 {
     ir_atoms axis = r->attr->axis, to = r->attr->to, dims = operand(r, 0)->dims;
     if (axis.n != 1)
         return WRONG(":axis wants one atom");
-    CHECK(outside(r, axis, dims, "the operand"));
+    CHECK(ir_type_inside(r, axis, dims, "the operand"));
     CHECK(twice(r, to, ":to"));
     if (r->attr->ints.n != to.n + 1)
         return WRONG("wants a start, and a step for each atom of :to");
-    CHECK(not_sorted(r, to, ":to"));
+    CHECK(ir_type_sorted(r, to, ":to"));
     for (i64 i = 0; i < to.n; i++)
         if (r->attr->ints.at[1 + i] == 0)
             return WRONG("the step of %s is 0; expand repeats", name_of(r, to.at[i]));
@@ -335,8 +330,8 @@ static ir_type type_slice(const rule *r)
     if (!slice_range(r, &low, &high) || low < 0 || high >= extent)
         return WRONG("reads outside of %s, which has extent %lld", name_of(r, axis.at[0]),
                      (long long)extent);
-    return fine(operand(r, 0)->dtype,
-                set_union(r->a, set_minus(r->a, dims, axis), copy_sorted(r->a, to.at, to.n)));
+    return fine(operand(r, 0)->dtype, ir_type_union(r->a, ir_type_minus(r->a, dims, axis),
+                                                    ir_type_sort(r->a, to.at, to.n)));
 }
 
 static ir_type type_concat(const rule *r)
@@ -346,21 +341,21 @@ static ir_type type_concat(const rule *r)
         return WRONG(":axis wants one atom (or -) an operand");
     if (to.n != 1)
         return WRONG(":to wants one atom");
-    CHECK(mixed(r, 0, r->n));
+    CHECK(ir_type_one_dtype(r, 0, r->n));
     i64 sum = 0;
     for (i64 i = 0; i < r->n; i++) {
         ir_atoms own = {&axis.at[i], axis.at[i].i ? 1 : 0};
-        CHECK(outside(r, own, operand(r, i)->dims, "its operand"));
-        ir_atoms rest = set_minus(r->a, operand(r, i)->dims, own);
+        CHECK(ir_type_inside(r, own, operand(r, i)->dims, "its operand"));
+        ir_atoms rest = ir_type_minus(r->a, operand(r, i)->dims, own);
         CHECK(meets(r, to, rest, "an operand"));
-        dims = set_union(r->a, dims, rest);
+        dims = ir_type_union(r->a, dims, rest);
         if (!add_i64(sum, ir_extent(r->p, axis.at[i]), &sum))
             return WRONG("the extents do not fit 64 bits");
     }
     if (sum != ir_extent(r->p, to.at[0]))
         return WRONG("the operands have %lld positions, %s has %lld", (long long)sum,
                      name_of(r, to.at[0]), (long long)ir_extent(r->p, to.at[0]));
-    return fine(operand(r, 0)->dtype, set_union(r->a, dims, copy_sorted(r->a, to.at, 1)));
+    return fine(operand(r, 0)->dtype, ir_type_union(r->a, dims, ir_type_sort(r->a, to.at, 1)));
 }
 
 static ir_type type_index_map(const rule *r)
@@ -369,13 +364,13 @@ static ir_type type_index_map(const rule *r)
     dtype t = operand(r, 0)->dtype;
     CHECK(twice(r, axis, ":axis"));
     CHECK(twice(r, to, ":to"));
-    CHECK(outside(r, axis, dims, "the operand"));
-    ir_atoms rest = set_minus(r->a, dims, axis);
+    CHECK(ir_type_inside(r, axis, dims, "the operand"));
+    ir_atoms rest = ir_type_minus(r->a, dims, axis);
     CHECK(meets(r, to, rest, "the operand"));
     if (to.n == 0)
         return WRONG(":to is empty");
     if (r->op == IR_rename) {
-        CHECK(not_sorted(r, axis, ":axis"));
+        CHECK(ir_type_sorted(r, axis, ":axis"));
         if (axis.n != to.n)
             return WRONG(":axis has %lld atoms, :to has %lld", (long long)axis.n, (long long)to.n);
         for (i64 i = 0; i < to.n; i++)
@@ -389,9 +384,9 @@ static ir_type type_index_map(const rule *r)
         if (!product(r, axis, &before) || !product(r, to, &after) || before != after)
             return WRONG(":axis and :to have different products");
     } else {
-        CHECK(not_sorted(r, to, ":to"));
+        CHECK(ir_type_sorted(r, to, ":to"));
     }
-    return fine(t, set_union(r->a, rest, copy_sorted(r->a, to.at, to.n)));
+    return fine(t, ir_type_union(r->a, rest, ir_type_sort(r->a, to.at, to.n)));
 }
 
 static ir_type type_gather(const rule *r)
@@ -404,12 +399,12 @@ static ir_type type_gather(const rule *r)
     if (axis.n != last - 1)
         return WRONG(":axis wants one atom an index");
     CHECK(twice(r, axis, ":axis"));
-    CHECK(outside(r, axis, dims, is_scatter ? "the base" : "the operand"));
-    ir_atoms result = set_minus(r->a, dims, axis);
+    CHECK(ir_type_inside(r, axis, dims, is_scatter ? "the base" : "the operand"));
+    ir_atoms result = ir_type_minus(r->a, dims, axis);
     for (i64 i = 1; i < last; i++) {
         if (dtype_kind_of(operand(r, i)->dtype) != DK_INT)
             return WRONG("an index of %s; wants integers", dtype_name(operand(r, i)->dtype));
-        result = set_union(r->a, result, operand(r, i)->dims);
+        result = ir_type_union(r->a, result, operand(r, i)->dims);
     }
     dtype t = operand(r, 0)->dtype;
     if (!is_scatter)
@@ -429,7 +424,7 @@ static ir_type type_whole_axis(const rule *r)
     dtype t = operand(r, 0)->dtype;
     if (axis.n != 1)
         return WRONG(":axis wants one atom");
-    CHECK(outside(r, axis, dims, "the operand"));
+    CHECK(ir_type_inside(r, axis, dims, "the operand"));
     if (r->op == IR_scan) {
         if ((r->attr->reducer == IR_OR || r->attr->reducer == IR_AND) && t != DT_bool)
             return WRONG("reducer %s wants bools, not %s", ir_reducer_text(r->attr->reducer),
@@ -440,11 +435,11 @@ static ir_type type_whole_axis(const rule *r)
         return WRONG(":to wants one atom at most");
     if (r->attr->ints.n != 1 || r->attr->ints.at[0] < 0 || r->attr->ints.at[0] > 1)
         return WRONG(":ints wants (0), ascending, or (1), descending");
-    ir_atoms rest = set_minus(r->a, dims, axis);
+    ir_atoms rest = ir_type_minus(r->a, dims, axis);
     CHECK(meets(r, to, rest, "the operand"));
     if (to.n == 1 && ir_extent(r->p, to.at[0]) > ir_extent(r->p, axis.at[0]))
         return WRONG("%s is longer than %s", name_of(r, to.at[0]), name_of(r, axis.at[0]));
-    return fine(DT_i64, set_union(r->a, rest, copy_sorted(r->a, to.at, to.n)));
+    return fine(DT_i64, ir_type_union(r->a, rest, ir_type_sort(r->a, to.at, to.n)));
 }
 
 /* Attributes that the operator does not have are zero, those that it has are well-formed. */
@@ -455,17 +450,50 @@ static const char *attributes_wrong(const rule *r)
     if ((x->name && !(has & IR_HAS_NAME)) || (x->dtype && !(has & IR_HAS_DTYPE)) ||
         ((x->i || x->f != 0.0) && !(has & IR_HAS_VALUE)) ||
         (x->reducer && !(has & IR_HAS_REDUCER)) || (x->axis.n && !(has & IR_HAS_AXIS)) ||
-        (x->to.n && !(has & IR_HAS_TO)) || (x->ints.n && !(has & IR_HAS_INTS)))
+        (x->to.n && !(has & IR_HAS_TO)) || (x->ints.n && !(has & IR_HAS_INTS)) ||
+        (x->par.n && !(has & IR_HAS_PAR)))
         return "an attribute that the operator does not have";
     if ((has & IR_HAS_DTYPE) && (x->dtype == DT_NONE || x->dtype >= DT_COUNT))
         return "wants a dtype";
-    if (x->reducer >= IR_REDUCER_COUNT ||
-        ((has & IR_HAS_REDUCER) && r->op != IR_scatter && x->reducer == IR_NO_REDUCER))
+    if (x->reducer >= IR_REDUCER_COUNT || ((has & IR_HAS_REDUCER) && r->op != IR_scatter &&
+                                           r->op != IR_comp && x->reducer == IR_NO_REDUCER))
         return "wants a reducer";
     if ((has & IR_HAS_NAME) && (i64)x->name >= intern_count(r->p->names))
         return "a name that is none";
     const char *text = list_wrong(r, x->axis, ":axis", r->op == IR_concat);
-    return text ? text : list_wrong(r, x->to, ":to", false);
+    text = text ? text : list_wrong(r, x->to, ":to", false);
+    text = text ? text : list_wrong(r, x->par, ":par", false);
+    return text ? text : ir_type_sorted(r, x->par, ":par");
+}
+
+static ir_type type_ordinary(const rule *r)
+{
+    const ir_attr *attr = r->attr;
+    switch ((ir_class)r->row->class_) {
+    case IR_LEAF:
+        return type_leaf(r);
+    case IR_EWISE:
+        return type_pointwise(r);
+    case IR_REDUCE:
+    case IR_MATMUL:
+        return type_reduction(r);
+    case IR_INDEX:
+        return r->op == IR_slice    ? type_slice(r)
+               : r->op == IR_concat ? type_concat(r)
+                                    : type_index_map(r);
+    case IR_GATHER:
+        return type_gather(r);
+    case IR_PLAIN:
+        return type_whole_axis(r);
+    case IR_OPAQUE:
+        CHECK(ir_type_sorted(r, attr->to, ":to"));
+        if (attr->ints.n != 1 || attr->ints.at[0] < 0)
+            return WRONG(":ints wants the number of the result");
+        return fine(attr->dtype, ir_type_sort(r->a, attr->to.at, attr->to.n));
+    case IR_TILED: /* tile-matmul */
+        return type_reduction(r);
+    }
+    return WRONG("an operator without a class");
 }
 
 ir_type ir_type_of(const ir_program *p, arena *a, ir_op op, const ir_attr *attr,
@@ -481,29 +509,11 @@ ir_type ir_type_of(const ir_program *p, arena *a, ir_op op, const ir_attr *attr,
         if (args[i].i == 0 || (i64)args[i].i >= p->nodes.n)
             return WRONG("operand %lld is no term of the program", (long long)i + 1);
     CHECK(attributes_wrong(r));
-    switch ((ir_class)r->row->class_) {
-    case IR_LEAF:
-        return type_leaf(r);
-    case IR_EWISE:
-        return type_pointwise(r);
-    case IR_REDUCE:
-    case IR_MATMUL:
-        return type_reduction(r);
-    case IR_INDEX:
-        return op == IR_slice    ? type_slice(r)
-               : op == IR_concat ? type_concat(r)
-                                 : type_index_map(r);
-    case IR_GATHER:
-        return type_gather(r);
-    case IR_PLAIN:
-        return type_whole_axis(r);
-    case IR_OPAQUE:
-        CHECK(not_sorted(r, attr->to, ":to"));
-        if (attr->ints.n != 1 || attr->ints.at[0] < 0)
-            return WRONG(":ints wants the number of the result");
-        return fine(attr->dtype, copy_sorted(a, attr->to.at, attr->to.n));
-    }
-    return WRONG("an operator without a class");
+    if ((r->row->class_ == IR_TILED && op != IR_tile_matmul) || attr->par.n > 0)
+        return ir_type_tiled(r);
+    CHECK(not_values(r));
+    ir_type type = type_ordinary(r);
+    return type.wrong ? type : ir_type_spread(r, type);
 }
 
 const char *ir_port_wrong(const ir_program *p, arena *a, const ir_port *port, bool is_output)
@@ -539,6 +549,15 @@ const char *ir_port_wrong(const ir_program *p, arena *a, const ir_port *port, bo
     if (port->term.i == 0 || (i64)port->term.i >= p->nodes.n)
         return "no term";
     const ir_node *node = &p->nodes.at[port->term.i];
+    if (ir_kind_of(node->op) != IR_A_VALUE)
+        return arena_printf(a, "a %s is not a value", ir_row(node->op)->name);
+    if (node->is_open)
+        return "it contains a formal parameter outside of its lambda";
+    if (node->runs.n > 0)
+        return "it contains a run outside of its loop";
+    if (node->axes.n > 0)
+        return arena_printf(a, "the term still has the axis of %s; comb joins tiles",
+                            ir_atom_name(p, node->axes.at[0]));
     if (node->dtype != port->dtype)
         return arena_printf(a, "a term of %s, declared %s", dtype_name(node->dtype),
                             dtype_name(port->dtype));
