@@ -45,13 +45,18 @@ eqf_rejected_rule eqf_rulebook_rejected(const eqf_rulebook *book, size_t i);
 /* All rules as a page in Markdown; belongs to the book. */
 const char *eqf_rulebook_document(eqf_rulebook *book);
 
-typedef enum eqf_rule_verdict { EQF_RULE_SOUND, EQF_RULE_UNSOUND, EQF_RULE_UNTESTABLE } eqf_rule_verdict;
+typedef enum eqf_rule_verdict {
+    EQF_RULE_SOUND,
+    EQF_RULE_UNSOUND,
+    EQF_RULE_UNTESTABLE
+} eqf_rule_verdict;
 typedef struct eqf_rule_trial {
     eqf_rule_verdict verdict;
     int64_t instances;          /* that were compared */
     const char *counterexample; /* "" unless unsound; belongs to the book */
 } eqf_rule_trial;
-/* Evaluates both sides of rule i on `instances` random small instances. Equal seeds, equal results. */
+/* Evaluates both sides of rule i on `instances` random small instances. Equal seeds, equal results.
+ */
 eqf_status eqf_rulebook_try(eqf_rulebook *book, size_t i, int64_t instances, uint64_t seed,
                             eqf_rule_trial *out);
 

@@ -1,5 +1,5 @@
-/* Sizes and times of tensor-level saturation beside those of the design's model (space.md §8, column
- * `alg`), and with --rules what each rule did: bench_saturate [--rules] PROGRAM.eqf ... */
+/* Sizes and times of tensor-level saturation beside those of the design's model (space.md §8,
+ * column `alg`), and with --rules what each rule did: bench_saturate [--rules] PROGRAM.eqf ... */
 #include <stdio.h>
 
 #include "rules/graph.h"
@@ -10,13 +10,13 @@ typedef struct model {
 } model;
 /* What the model measured; printed beside, never compared. */
 static const model models[] = {
-    {"rmsnorm-gemm", 11, 11, 13, 12},        {"rmsnorm-mlp", 14, 14, 25, 19},
-    {"rmsnorm-swiglu", 16, 16, 29, 22},      {"rmsnorm-swiglu-gain", 18, 18, 38, 27},
-    {"layernorm-gemm", 20, 20, 94, 55},      {"lora", 10, 10, 24, 16},
-    {"ngpt", 14, 14, 14, 14},                {"row-softmax", 6, 6, 6, 6},
-    {"attention", 12, 12, 14, 13},           {"attention-causal", 17, 17, 19, 18},
-    {"self-attention", 20, 20, 34, 26},      {"differential-attention", 32, 32, 49, 40},
-    {"mla", 31, 31, 101, 57},                {"decoder-layer", 45, 45, 109, 73},
+    {"rmsnorm-gemm", 11, 11, 13, 12},   {"rmsnorm-mlp", 14, 14, 25, 19},
+    {"rmsnorm-swiglu", 16, 16, 29, 22}, {"rmsnorm-swiglu-gain", 18, 18, 38, 27},
+    {"layernorm-gemm", 20, 20, 94, 55}, {"lora", 10, 10, 24, 16},
+    {"ngpt", 14, 14, 14, 14},           {"row-softmax", 6, 6, 6, 6},
+    {"attention", 12, 12, 14, 13},      {"attention-causal", 17, 17, 19, 18},
+    {"self-attention", 20, 20, 34, 26}, {"differential-attention", 32, 32, 49, 40},
+    {"mla", 31, 31, 101, 57},           {"decoder-layer", 45, 45, 109, 73},
 };
 
 /* What each rule did. */
@@ -39,8 +39,8 @@ static void one(eqf_ctx *ctx, const char *path, bool with_rules)
     const char *text = file_read(a, path, 1 << 24, &n);
     ir_program *p = ir_read(a, path, text, n);
     const char *name = intern_text(p->names, p->name);
-    rl_graph_options o = {.rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE,
-                          .limits = eqf_limits_default()};
+    rl_graph_options o = {
+        .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .limits = eqf_limits_default()};
     rl_graph *g = rl_graph_new(a, p, &o);
     eqf_size before = eqf_egraph_size(rl_graph_engine(g));
     rl_extracted as_written = rl_graph_form(g, a, EQF_DAG);
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
            "model", "iter", "matches", "stop", "ms", "FLOPs", "least FLOPs");
     bool with_rules = argc > 1 && strcmp(argv[1], "--rules") == 0;
     trap t;
-    TRY(ctx, t)
+    TRY (ctx, t)
         for (int i = 1 + with_rules; i < argc; i++)
             one(ctx, argv[i], with_rules);
     if (t.status && eqf_diag_count(ctx)) {

@@ -12,7 +12,8 @@ static const char usage[] =
     "usage: equiforge rules list [--document] [--json]\n"
     "       equiforge rules show NAME\n"
     "       equiforge rules check FILE... [--instances N] [--seed N] [--json]\n\n"
-    "list prints the rules in force, show one of them. check types the rules of FILE, evaluates both\n"
+    "list prints the rules in force, show one of them. check types the rules of FILE, evaluates "
+    "both\n"
     "sides of each on random small shapes and prints a counterexample where they differ.\n";
 
 typedef struct command {
@@ -58,8 +59,8 @@ static int parse(command *c, int argc, char **argv)
                    strcmp(word, "--jobs") == 0) {
             bool is_seed = strcmp(word, "--seed") == 0;
             if (!parse_number(value, is_seed ? 0 : 1, &n) || (!is_seed && n > 1000000))
-                return usage_error(c, is_seed ? "wants a number" : "wants a number from 1 to 1000000",
-                                   word);
+                return usage_error(
+                    c, is_seed ? "wants a number" : "wants a number from 1 to 1000000", word);
             if (is_seed)
                 c->seed = n;
             else if (strcmp(word, "--instances") == 0)
@@ -74,7 +75,8 @@ static int parse(command *c, int argc, char **argv)
     return -1;
 }
 
-/* ---- list, show ------------------------------------------------------------------------------- */
+/* ---- list, show -------------------------------------------------------------------------------
+ */
 
 static void print_json_rule(const eqf_rule_info *r)
 {
@@ -166,7 +168,8 @@ static int show(command *c)
     return code;
 }
 
-/* ---- check ------------------------------------------------------------------------------------ */
+/* ---- check ------------------------------------------------------------------------------------
+ */
 
 typedef struct tally {
     eqf_rule_trial *trials;
@@ -322,11 +325,11 @@ int cli_rules(int argc, char **argv)
     if (!c.args.ctx || !c.operands)
         code = cli_fail(&c.args, EXIT_MACHINE, NULL, NULL, "out of memory");
     else if ((code = parse(&c, rest, argv + 2)) < 0)
-        code = strcmp(verb, "list") == 0    ? list(&c)
-               : strcmp(verb, "show") == 0  ? show(&c)
-               : strcmp(verb, "check") == 0 ? check(&c)
-                                            : usage_error(&c, "rules wants list, show or check",
-                                                          verb[0] ? verb : NULL);
+        code = strcmp(verb, "list") == 0   ? list(&c)
+               : strcmp(verb, "show") == 0 ? show(&c)
+               : strcmp(verb, "check") == 0
+                   ? check(&c)
+                   : usage_error(&c, "rules wants list, show or check", verb[0] ? verb : NULL);
     free(c.operands);
     eqf_ctx_free(c.args.ctx);
     return code;

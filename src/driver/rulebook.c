@@ -47,8 +47,7 @@ static eqf_status make(eqf_ctx *ctx, const char *path, eqf_rulebook **out)
     if (!a)
         return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     trap t;
-    TRY(ctx, t)
-    {
+    TRY (ctx, t) {
         eqf_rulebook *b = NEW(a, eqf_rulebook);
         b->ctx = ctx;
         b->a = a;
@@ -108,8 +107,7 @@ eqf_rejected_rule eqf_rulebook_rejected(const eqf_rulebook *book, size_t i)
 const char *eqf_rulebook_document(eqf_rulebook *book)
 {
     trap t;
-    TRY(book->ctx, t)
-    {
+    TRY (book->ctx, t) {
         str s = str_new(book->a);
         rl_ruleset_document(&s, book->set);
         book->page = str_text(&s);
@@ -125,8 +123,7 @@ eqf_status eqf_rulebook_try(eqf_rulebook *book, size_t i, int64_t instances, uin
         return eqf_report(book->ctx, EQF_E_ARGUMENT, NULL, NULL,
                           "no such rule, or no instances asked for");
     trap t;
-    TRY(book->ctx, t)
-    {
+    TRY (book->ctx, t) {
         arena *scratch = arena_child(book->a);
         rl_trial r = rl_try_rule(scratch, book->set->rules.at[i], instances, seed);
         out->verdict = (eqf_rule_verdict)r.verdict;

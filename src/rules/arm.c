@@ -1,7 +1,7 @@
-/* Rules as the engine runs them. Matching, guards on classes and plain right sides are the engine's;
- * a right side that computes (a set, an extent, a number) is built here from the rule's own term.
- * Each rule has one engine guard, which sees all of its variables: dtypes, numbers on the left, and
- * the rule's :when. */
+/* Rules as the engine runs them. Matching, guards on classes and plain right sides are the
+ * engine's; a right side that computes (a set, an extent, a number) is built here from the rule's
+ * own term. Each rule has one engine guard, which sees all of its variables: dtypes, numbers on the
+ * left, and the rule's :when. */
 #include <math.h>
 
 #include "rules/graph_impl.h"
@@ -75,15 +75,14 @@ static u32 add(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
     return out.i;
 }
 
-static eqf_status apply(void *user, eqf_egraph *e, eqf_class root, const eqf_class *args, unsigned n,
-                        eqf_class *out)
+static eqf_status apply(void *user, eqf_egraph *e, eqf_class root, const eqf_class *args,
+                        unsigned n, eqf_class *out)
 {
     (void)n;
     rl_armed *armed = user;
     rl_graph *g = armed->g;
     trap t;
-    TRY(g->ctx, t)
-    {
+    TRY (g->ctx, t) {
         rl_env env;
         rl_builder builder = {.make = add, .user = g};
         bind(g, armed->rule, args, &env);
@@ -156,7 +155,9 @@ void rl_arm(rl_graph *g)
             continue;
         g->armed[i] = (rl_armed){g, r};
         eqf_guard guard = {.name = arena_printf(g->a, "when.%s", r->name),
-                           .arity = (unsigned)r->n_vars, .holds = holds, .user = &g->armed[i],
+                           .arity = (unsigned)r->n_vars,
+                           .holds = holds,
+                           .user = &g->armed[i],
                            .reads_data = r->when && rl_guard_reads_facts(r->when)};
         rl_must(g, eqf_guard_add(g->lang, &guard));
         eqf_dynamic dynamic = {arena_printf(g->a, "build.%s", r->name), apply, &g->armed[i]};

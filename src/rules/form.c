@@ -104,8 +104,7 @@ rl_extracted rl_graph_form(rl_graph *g, arena *a, eqf_algo algo)
     rl_must(g, eqf_extract(g->engine, roots.at, (size_t)roots.n, &cost, algo, &x));
     rl_extracted form = {0};
     trap t;
-    TRY(g->ctx, t)
-    {
+    TRY (g->ctx, t) {
         rl_writer *w = rl_writer_new(g, a, x);
         form.program = w->p;
         for (i64 i = 0; i < from->outputs.n; i++) {

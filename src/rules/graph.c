@@ -97,8 +97,8 @@ static void print_atoms(const rl_graph *g, str *out, ir_atoms list, const char *
     str_add_char(out, brackets[1]);
 }
 
-/* " :axis {M K}" of a set; " :map (N AXIS... N TO... N INT... dtype reducer name)" of anything else:
- * flat, because readers may drop brackets around one item. */
+/* " :axis {M K}" of a set; " :map (N AXIS... N TO... N INT... dtype reducer name)" of anything
+ * else: flat, because readers may drop brackets around one item. */
 static void print_payload(void *user, str *out, u32 payload)
 {
     const rl_graph *g = user;
@@ -237,7 +237,8 @@ eqf_head rl_number_head(rl_graph *g, dtype t, f64 value)
 
 static bool is_folded(const rl_graph *g, const ir_port *port, i64 input)
 {
-    if (g->options.parameters_are_inputs || (port->role != IR_PARAMETER && port->role != IR_CONSTANT))
+    if (g->options.parameters_are_inputs ||
+        (port->role != IR_PARAMETER && port->role != IR_CONSTANT))
         return false;
     for (i64 i = 0; i < g->p->outputs.n; i++)
         if (g->p->outputs.at[i].writes == input + 1)
@@ -277,8 +278,12 @@ rl_label rl_node_label(const rl_graph *g, eqf_head head)
 {
     const rl_operator *o = &g->operators.at[eqf_head_op(g->lang, head).i];
     const rl_payload *p = &g->payloads.at[eqf_head_payload(g->lang, head)];
-    return (rl_label){.op = o->op, .reducer = o->reducer, .dtype = (dtype)p->attr.dtype,
-                      .axis = p->axis, .to = p->to, .each = p->each};
+    return (rl_label){.op = o->op,
+                      .reducer = o->reducer,
+                      .dtype = (dtype)p->attr.dtype,
+                      .axis = p->axis,
+                      .to = p->to,
+                      .each = p->each};
 }
 
 static void make_type(void *user, eqf_egraph *e, eqf_node n, void *out)
@@ -311,7 +316,6 @@ static bool is_same_number(f64 a, f64 b)
 
 static unsigned merge_types(void *user, eqf_egraph *e, void *into, const void *from)
 {
-    (void)e;
     rl_graph *g = user;
     rl_type *a = into;
     const rl_type *b = from;
@@ -319,13 +323,16 @@ static unsigned merge_types(void *user, eqf_egraph *e, void *into, const void *f
     bool both = a->facts & b->facts & RL_IS_NUMBER;
     if (a->dims != b->dims || a->dtype != b->dtype ||
         (both && !is_same_number(a->number, b->number))) {
-        g->has_conflict = true;
-        g->conflict[0] = *a;
-        g->conflict[1] = *b;
+        if (!g->has_conflict) {
+            g->has_conflict = true;
+            g->conflict[0] = *a;
+            g->conflict[1] = *b;
+            g->conflict_rule = e->rule_name;
+        }
         return EQF_CONFLICT;
     }
-    unsigned bits = (facts != a->facts ? EQF_INTO_CHANGED : 0u) |
-                    (facts != b->facts ? EQF_FROM_DIFFERED : 0u);
+    unsigned bits =
+        (facts != a->facts ? EQF_INTO_CHANGED : 0u) | (facts != b->facts ? EQF_FROM_DIFFERED : 0u);
     if (!(a->facts & RL_IS_NUMBER))
         a->number = b->number;
     a->facts = facts;
@@ -390,8 +397,8 @@ static eqf_class add_node(rl_graph *g, const ir_node *node)
     if (op == IR_cast && rl_graph_type(g, x[0]).dtype == attr.dtype)
         return x[0];
     respell(g, &op, x, &n);
-    eqf_head head = rl_operator_head(g, op, (ir_reducer)node->attr.reducer, n,
-                                     rl_payload_id(g, op, attr));
+    eqf_head head =
+        rl_operator_head(g, op, (ir_reducer)node->attr.reducer, n, rl_payload_id(g, op, attr));
     rl_must(g, eqf_add(g->engine, head, x, (size_t)n, &c));
     return c;
 }
@@ -455,8 +462,11 @@ rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *op
     rl_must(g, eqf_lang_new(g->ctx, &g->lang));
     eqf_options engine = {.limits = options->limits, .explain = options->explain};
     rl_must(g, eqf_egraph_new(g->lang, &engine, &g->engine));
-    eqf_analysis types = {.name = "type", .size = sizeof(rl_type), .make = make_type,
-                          .merge = merge_types, .user = g};
+    eqf_analysis types = {.name = "type",
+                          .size = sizeof(rl_type),
+                          .make = make_type,
+                          .merge = merge_types,
+                          .user = g};
     rl_must(g, eqf_analysis_add(g->engine, &types, &g->type_column));
     for (i64 k = 1; k < p->nodes.n; k++)
         if (live[k])
@@ -512,8 +522,7 @@ static f64 elements(const rl_graph *g, u64 dims)
 f64 rl_graph_flops(const rl_graph *g, eqf_node n)
 {
     eqf_head head = eqf_node_head(g->engine, n);
-    if (rl_leaf_of(g, head) ||
-        (rl_graph_type(g, eqf_node_class(g->engine, n)).facts & RL_CONSTANT))
+    if (rl_leaf_of(g, head) || (rl_graph_type(g, eqf_node_class(g->engine, n)).facts & RL_CONSTANT))
         return 0;
     u64 dims = rl_graph_type(g, eqf_node_class(g->engine, n)).dims;
     rl_label l = rl_node_label(g, head);
@@ -531,8 +540,7 @@ eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule)
     g->has_conflict = false;
     eqf_status s = eqf_run(g->engine, g->rules, schedule, &report);
     if (s == EQF_E_CONTRADICTION && g->has_conflict) {
-        eqf_diag d = eqf_diag_get(g->ctx, eqf_diag_count(g->ctx) - 1);
-        eqf_throw(g->ctx, s, g->p->file, d.place, "a union of different types: %s and %s",
+        eqf_throw(g->ctx, s, g->p->file, g->conflict_rule, "a union of different types: %s and %s",
                   rl_graph_type_text(g, g->a, &g->conflict[0]),
                   rl_graph_type_text(g, g->a, &g->conflict[1]));
     }

@@ -1,14 +1,14 @@
 /* The tensor language on the e-graph engine: a program's terms as e-nodes, rules as the engine runs
  * them, forms back as programs.
  *
- * An e-node's operator is a row of ops.def (a reduction's with its reducer); its payload is what the
- * row carries besides operands, interned, with the sets of atoms as masks. Leaves (inputs, numbers,
- * iotas) are symbols. Commutative rows and matmul are unordered: operands align by atom, so order
- * says nothing.
+ * An e-node's operator is a row of ops.def (a reduction's with its reducer); its payload is what
+ * the row carries besides operands, interned, with the sets of atoms as masks. Leaves (inputs,
+ * numbers, iotas) are symbols. Commutative rows and matmul are unordered: operands align by atom,
+ * so order says nothing.
  *
  * Atoms are numbered within one graph, at most 64. Float dtypes are one: f64 if any value of the
- * program is f64, else f32. Casts between floats leave no e-node; they come back where an input or an
- * output is stored in another float. Algebra is over the reals; rounding is judged where kernels
+ * program is f64, else f32. Casts between floats leave no e-node; they come back where an input or
+ * an output is stored in another float. Algebra is over the reals; rounding is judged where kernels
  * are.
  *
  * Each class has a type (rule.h) as data of the engine: computed for every e-node, equal throughout
@@ -66,12 +66,13 @@ ir_term rl_write_class(rl_writer *w, eqf_class c);
 /* The e-node itself over the choices for its children. */
 ir_term rl_write_node(rl_writer *w, eqf_node n);
 
-/* ---- proofs (prove.c) ------------------------------------------------------------------------- */
+/* ---- proofs (prove.c) -------------------------------------------------------------------------
+ */
 
 /* What eqf_proof_check needs to replay a proof of this graph: its rules, and judges that type the
- * terms in the text themselves, evaluate every guard again and build computed right sides again. What
- * a guard asks beyond types (a term is constant, positive) is judged from the term; where the e-graph
- * knew it from another form it counts as an assumption. */
+ * terms in the text themselves, evaluate every guard again and build computed right sides again.
+ * What a guard asks beyond types (a term is constant, positive) is judged from the term; where the
+ * e-graph knew it from another form it counts as an assumption. */
 eqf_checking rl_graph_checking(rl_graph *g);
 
 #endif

@@ -48,9 +48,10 @@ struct rl_graph {
     VEC(rl_leaf) leaves; /* by head of the symbol */
     rl_armed *armed;
     const char *rules_text; /* as the engine read them */
-    eqf_class *classes; /* by term */
+    eqf_class *classes;     /* by term */
     bool has_conflict;
     rl_type conflict[2];
+    const char *conflict_rule; /* that was being applied, or NULL */
 };
 
 /* Throws with the diagnostics that the engine left. */

@@ -1,6 +1,6 @@
-/* See lab.h. An instance is a set of atoms (each with a way of membership), facts about variables and
- * values; a counterexample is shrunk by leaving out atoms, then by making extents and values small
- * and round, as long as the sides still differ. */
+/* See lab.h. An instance is a set of atoms (each with a way of membership), facts about variables
+ * and values; a counterexample is shrunk by leaving out atoms, then by making extents and values
+ * small and round, as long as the sides still differ. */
 #include <math.h>
 
 #include "rules/lab.h"
@@ -20,7 +20,7 @@ typedef struct instance {
     map_detail map[RL_MAX_VARS];
     dtype free;
     bool all_positive, with_zeros;
-    u64 seed; /* of the values */
+    u64 seed;     /* of the values */
     i64 rounding; /* 0: as drawn, 1: whole numbers, 2: ones and twos */
 } instance;
 
@@ -58,8 +58,7 @@ static bool draw_way(lab *l, dtype t, u32 want, u32 forbid, u32 *out)
     const u32 *ways = l->ways[sample_of(t)];
     i64 n = l->n_ways[sample_of(t)], count = 0;
     for (i64 i = 0; i < n; i++) /* uniform among those that fit */
-        if ((ways[i] & want) == want && !(ways[i] & forbid) &&
-            rng_below(&l->g, (u64)++count) == 0)
+        if ((ways[i] & want) == want && !(ways[i] & forbid) && rng_below(&l->g, (u64)++count) == 0)
             *out = ways[i];
     return count > 0;
 }
@@ -235,8 +234,9 @@ static void add_output(build *b, const char *name, ir_term t)
     ir_dim *dims = NEW_N(b->p->a, ir_dim, d.n);
     for (i64 i = 0; i < d.n; i++)
         dims[i] = (ir_dim){ir_extent(b->p, d.at[i]), {&d.at[i], 1}};
-    ir_add_output(b->p, (ir_port){.name = intern_cstr(b->p->names, name), .rank = d.n,
-                                  .dims = dims, .term = t});
+    ir_add_output(
+        b->p,
+        (ir_port){.name = intern_cstr(b->p->names, name), .rank = d.n, .dims = dims, .term = t});
 }
 
 static ir_term add_variable(build *b, i64 v)
@@ -251,7 +251,9 @@ static ir_term add_variable(build *b, i64 v)
     for (i64 i = 0; i < d.n; i++)
         dims[i] = (ir_dim){ir_extent(b->p, d.at[i]), {&d.at[i], 1}};
     i64 i = ir_add_input(b->p, (ir_port){.name = intern_cstr(b->p->names, var->name),
-                                         .dtype = t->dtype, .rank = d.n, .dims = dims});
+                                         .dtype = t->dtype,
+                                         .rank = d.n,
+                                         .dims = dims});
     return b->p->inputs.at[i].term;
 }
 
@@ -384,7 +386,7 @@ static void compare(arena *a, const lab *l, const instance *x, comparison *c)
     c->in = draw_tensors(a, &c->b);
     trap t;
     size_t said = eqf_diag_count(ctx);
-    TRY(ctx, t)
+    TRY (ctx, t)
         ir_eval(c->b.p, c->in, a, c->out, (ir_eval_options){0});
     if (t.status && t.status != EQF_E_DATA)
         eqf_rethrow(ctx, t.status);
@@ -540,8 +542,8 @@ static void print_results(const comparison *c, str *s)
         stride *= port->dims[i].extent;
     }
     for (i64 i = 0; i < port->rank; i++)
-        str_printf(s, "%s%s=%lld", i ? " " : "at ",
-                   ir_atom_name(c->b.p, port->dims[i].atoms.at[0]), (long long)at[i]);
+        str_printf(s, "%s%s=%lld", i ? " " : "at ", ir_atom_name(c->b.p, port->dims[i].atoms.at[0]),
+                   (long long)at[i]);
     str_add(s, port->rank ? ": left " : "left ");
     print_value(s, element(&c->out[0], c->at));
     str_add(s, ", right ");

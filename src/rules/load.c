@@ -1,5 +1,5 @@
-/* .rules files to rules. A form that is wrong is rejected with its place and the others are read on;
- * only text that is no sequence of S-expressions ends the reading. */
+/* .rules files to rules. A form that is wrong is rejected with its place and the others are read
+ * on; only text that is no sequence of S-expressions ends the reading. */
 #include <setjmp.h>
 #include <stdio.h>
 
@@ -135,7 +135,8 @@ static rl_term *read_number(loader *l, const sx *x)
     rl_term *t = term_at(l, x, RL_TERM_VAR);
     t->var = new_variable(l, x,
                           (rl_var){.name = arena_printf(l->a, "?=%lld", (long long)l->r->n_vars),
-                                   .number = value, .is_number = true});
+                                   .number = value,
+                                   .is_number = true});
     return t;
 }
 

@@ -1,5 +1,5 @@
-/* Judges for the independent checker. They see text only: a term is typed from its own operators and
- * leaves, whatever classes the e-graph had. */
+/* Judges for the independent checker. They see text only: a term is typed from its own operators
+ * and leaves, whatever classes the e-graph had. */
 #include "rules/graph_impl.h"
 
 /* A term of the text. */
@@ -40,17 +40,25 @@ static u32 add_leaf(judge *j, eqf_head head)
 static u32 add_operator(judge *j, ir_op op, ir_reducer reducer, u32 payload, const u32 *kids, i64 n)
 {
     const rl_payload *p = &j->g->payloads.at[payload];
-    rl_label l = {.op = op, .reducer = reducer, .dtype = (dtype)p->attr.dtype, .axis = p->axis,
-                  .to = p->to, .each = p->each};
+    rl_label l = {.op = op,
+                  .reducer = reducer,
+                  .dtype = (dtype)p->attr.dtype,
+                  .axis = p->axis,
+                  .to = p->to,
+                  .each = p->each};
     if (op == IR_concat && p->attr.axis.n != n)
         return 0;
     rl_type *x = NEW_N(j->a, rl_type, n);
     for (i64 i = 0; i < n; i++)
         x[i] = j->nodes.at[kids[i]].type;
     u64 bad = 0;
-    node made = {rl_type_of(&l, x, n, &bad), op, reducer, payload,
+    node made = {rl_type_of(&l, x, n, &bad),
+                 op,
+                 reducer,
+                 payload,
                  rl_operator_name(j->a, op, reducer),
-                 arena_copy(j->a, kids, n * (i64)sizeof *kids), n};
+                 arena_copy(j->a, kids, n * (i64)sizeof *kids),
+                 n};
     if (bad || made.type.dtype == DT_NONE)
         return 0;
     vec_push(j->a, &j->nodes, made);
@@ -80,8 +88,8 @@ static u32 parse(judge *j, const sx *x)
     }
     for (i64 k = 0; k < j->g->operators.n; k++) {
         const rl_operator *o = &j->g->operators.at[k];
-        if (o->op != IR_NO_OP && strcmp(rl_operator_name(j->a, o->op, o->reducer),
-                                        x->at[0]->text) == 0)
+        if (o->op != IR_NO_OP &&
+            strcmp(rl_operator_name(j->a, o->op, o->reducer), x->at[0]->text) == 0)
             return add_operator(j, o->op, o->reducer, payload, kids, n);
     }
     return 0;
@@ -228,8 +236,8 @@ static eqf_verdict judge_guard(void *user, const char *name, const char *const *
     eqf_verdict verdict = EQF_REFUSED;
     if (bind_texts(&j, r, args, &env) && rl_dtypes_fit(r, &env))
         verdict = !r->when || rl_guard_holds(&env, r->when) ? EQF_HOLDS
-                  : holds_with_facts(r, &env)                ? EQF_ASSUMED
-                                                             : EQF_REFUSED;
+                  : holds_with_facts(r, &env)               ? EQF_ASSUMED
+                                                            : EQF_REFUSED;
     arena_free(j.a);
     return verdict;
 }

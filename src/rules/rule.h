@@ -6,14 +6,14 @@
  *
  * A variable stands for a term (as an operand), for a set of atoms (after :axis), or for the whole
  * index map of an operator (after :map). Sets may be computed on the right and in guards from other
- * sets; a term variable there means the set of its atoms. `(extent S)` is the product of the extents
- * of S as a number. On the right, a reduction over the empty set is its operand, a matmul over the
- * empty set is the elementwise product.
+ * sets; a term variable there means the set of its atoms. `(extent S)` is the product of the
+ * extents of S as a number. On the right, a reduction over the empty set is its operand, a matmul
+ * over the empty set is the elementwise product.
  *
  * The loader types every rule. A rule is a statement about each atom alone: whether an atom is in
  * each variable's set decides whether it is in either side's. So both sides are typed once over an
- * artificial universe with one atom for every way of membership, sets as bit masks; the sides differ
- * in type if and only if they differ there. (space.md §6; docs/rules.md) */
+ * artificial universe with one atom for every way of membership, sets as bit masks; the sides
+ * differ in type if and only if they differ there. (space.md §6; docs/rules.md) */
 #ifndef EQF_RULES_RULE_H
 #define EQF_RULES_RULE_H
 
@@ -25,9 +25,9 @@ enum { RL_MAX_VARS = 8, RL_MAX_PARTS = 4, RL_MAX_BITS = 14 };
 /* ---- types ----------------------------------------------------------------------------------- */
 
 enum { /* what is known of a value beyond its type; more may become known, never less */
-    RL_CONSTANT = 1, /* depends on parameters and numbers only */
-    RL_IS_POSITIVE = 2, /* every element is above 0 */
-    RL_IS_NUMBER = 4 /* it is the number `number` */
+       RL_CONSTANT = 1,    /* depends on parameters and numbers only */
+       RL_IS_POSITIVE = 2, /* every element is above 0 */
+       RL_IS_NUMBER = 4    /* it is the number `number` */
 };
 typedef struct rl_type {
     u64 dims; /* the set D; bit i is atom i of the universe at hand */
@@ -40,8 +40,8 @@ typedef struct rl_type {
 typedef struct rl_label {
     ir_op op;
     ir_reducer reducer;
-    dtype dtype;  /* of cast, const, opaque */
-    u64 axis, to; /* the members of :axis and :to */
+    dtype dtype;     /* of cast, const, opaque */
+    u64 axis, to;    /* the members of :axis and :to */
     const u64 *each; /* concat: the atom of each operand */
     f64 number;
 } rl_label;
@@ -124,9 +124,9 @@ typedef struct rl_rule {
     rl_term *left, *right;
     const rl_guard *when; /* NULL: none */
     rl_fp fp;
-    u8 kinds;                         /* dtypes that a free dtype variable takes */
-    u8 slots[RL_MAX_SLOTS_DTYPE];     /* dtype of each dtype variable, DT_NONE: free */
-    bool computes;                    /* the right side has more than operators and variables */
+    u8 kinds;                     /* dtypes that a free dtype variable takes */
+    u8 slots[RL_MAX_SLOTS_DTYPE]; /* dtype of each dtype variable, DT_NONE: free */
+    bool computes;                /* the right side has more than operators and variables */
     const sx *left_text, *right_text, *when_text;
 } rl_rule;
 
@@ -160,10 +160,10 @@ void rl_ruleset_document(str *out, const rl_ruleset *set);
 
 /* One variable's value. */
 typedef struct rl_binding {
-    rl_type type; /* terms: type.dims also for axes: the set */
+    rl_type type;           /* terms: type.dims also for axes: the set */
     u64 part[RL_MAX_PARTS]; /* maps: the atom of each operand */
-    u64 to;       /* maps */
-    u32 id;       /* for the builder */
+    u64 to;                 /* maps */
+    u32 id;                 /* for the builder */
 } rl_binding;
 
 typedef struct rl_env {
@@ -205,12 +205,12 @@ typedef struct rl_problem {
  * what they become. A number on the left has none. */
 enum { RL_MAX_PLACES = RL_MAX_VARS * (RL_MAX_PARTS + 1) };
 typedef struct rl_place {
-    u64 *at; /* in the environment */
+    u64 *at;       /* in the environment */
     i64 var, part; /* part: of a map, -1 for the one that it makes */
 } rl_place;
 i64 rl_places(const rl_rule *r, rl_env *env, rl_place *out);
-/* The ways of membership (bit i: in place i) that an atom can have: the left side is well-typed at it
- * and no guard about atoms alone excludes it. Ascending; count in *n. */
+/* The ways of membership (bit i: in place i) that an atom can have: the left side is well-typed at
+ * it and no guard about atoms alone excludes it. Ascending; count in *n. */
 u32 *rl_valid_ways(arena *a, const rl_rule *r, dtype free, i64 *n);
 /* Infers dtypes and proves that both sides have one type. problem->text NULL: it is fine. */
 void rl_check_types(arena *a, rl_rule *r, rl_problem *problem);

@@ -29,15 +29,16 @@ rl_ruleset *rl_ruleset_shipped(arena *a)
 
 void rl_ruleset_document(str *out, const rl_ruleset *set)
 {
-    str_add(out, "# Rules\n\n"
-                 "Made by `equiforge rules list --document` from `rules/*.rules`; edit those. "
-                 "`docs/language.md` says what the\noperators mean. `?x` stands for a term, `?K` "
-                 "after `:axis` for a set of dims, `?P` after `:map` for an index map.\nA rule holds "
-                 "for floats unless `:for` says otherwise. `=>` adds the right side to the left "
-                 "side's class; both stay.\n\n"
-                 "## Guards\n\nIn a guard a term variable means the set of its dims; `meet`, "
-                 "`minus`, `join`, `from`, `to` make other sets.\n`and`, `or`, `not` combine "
-                 "guards.\n\n| guard | holds when |\n|---|---|\n");
+    str_add(out,
+            "# Rules\n\n"
+            "Made by `equiforge rules list --document` from `rules/*.rules`; edit those. "
+            "`docs/language.md` says what the\noperators mean. `?x` stands for a term, `?K` "
+            "after `:axis` for a set of dims, `?P` after `:map` for an index map.\nA rule holds "
+            "for floats unless `:for` says otherwise. `=>` adds the right side to the left "
+            "side's class; both stay.\n\n"
+            "## Guards\n\nIn a guard a term variable means the set of its dims; `meet`, "
+            "`minus`, `join`, `from`, `to` make other sets.\n`and`, `or`, `not` combine "
+            "guards.\n\n| guard | holds when |\n|---|---|\n");
     for (rl_test t = 0; t < RL_TEST_COUNT; t++)
         str_printf(out, "| `%s` | %s |\n", rl_test_at(t)->name, rl_test_at(t)->doc);
     str_add(out, "\nGuards with a variable of dims alone decide soundness with the types: a rule "

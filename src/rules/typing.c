@@ -171,7 +171,8 @@ rl_type rl_type_of(const rl_label *l, const rl_type *x, i64 n, u64 *bad)
         if (x[i].dtype == DT_NONE)
             return out;
     type_class(l, x, n, &out, bad);
-    if (l->op == IR_const || l->op == IR_iota || (l->op != IR_opaque && all_have(x, n, RL_CONSTANT)))
+    if (l->op == IR_const || l->op == IR_iota ||
+        (l->op != IR_opaque && all_have(x, n, RL_CONSTANT)))
         out.facts |= RL_CONSTANT;
     if (dtype_is_float(out.dtype) && is_positive(l, x, n))
         out.facts |= RL_IS_POSITIVE;
@@ -240,13 +241,13 @@ static bool over_nothing(const rl_term *t, const rl_label *l)
 
 static rl_type number_type(const rl_env *env, const rl_term *t, dtype free)
 {
-    f64 x = t->kind == RL_TERM_NUMBER ? t->number
-                                      : product_of_extents(env, rl_set_value(env, t->axis));
+    f64 x =
+        t->kind == RL_TERM_NUMBER ? t->number : product_of_extents(env, rl_set_value(env, t->axis));
     u8 facts = RL_CONSTANT | RL_IS_NUMBER;
     if (x > 0)
         facts |= RL_IS_POSITIVE;
-    return (rl_type){.dtype = (u8)rl_slot_dtype(env->rule, t->slot, free), .facts = facts,
-                     .number = x};
+    return (rl_type){
+        .dtype = (u8)rl_slot_dtype(env->rule, t->slot, free), .facts = facts, .number = x};
 }
 
 static dtype free_dtype(const rl_env *env)
@@ -312,8 +313,8 @@ static u64 guard_sets(const rl_env *env, const rl_guard *g, u64 s[RL_MAX_PARTS])
 
 static void run_test(const rl_env *env, const rl_guard *g, u64 *out_bad, u64 *out_some)
 {
-    u64 s[RL_MAX_PARTS] = {0}, rest = rl_test_at(g->test)->kind == RL_SETS ? guard_sets(env, g, s)
-                                                                            : 0;
+    u64 s[RL_MAX_PARTS] = {0},
+        rest = rl_test_at(g->test)->kind == RL_SETS ? guard_sets(env, g, s) : 0;
     switch (g->test) {
 #define GUARD(name, least, most, kind, bad, some, doc)                                             \
     case RL_TEST_##name:                                                                           \

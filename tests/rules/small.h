@@ -5,11 +5,20 @@
 
 #include "ir/ir.h"
 
-static const char *const small_names[] = {
-    "rmsnorm_gemm",   "rmsnorm_mlp",      "rmsnorm_swiglu", "rmsnorm_swiglu_gain",
-    "layernorm_gemm", "lora",             "ngpt",           "row_softmax",
-    "attention",      "attention_causal", "self_attention", "differential_attention",
-    "mla",            "decoder_layer"};
+static const char *const small_names[] = {"rmsnorm_gemm",
+                                          "rmsnorm_mlp",
+                                          "rmsnorm_swiglu",
+                                          "rmsnorm_swiglu_gain",
+                                          "layernorm_gemm",
+                                          "lora",
+                                          "ngpt",
+                                          "row_softmax",
+                                          "attention",
+                                          "attention_causal",
+                                          "self_attention",
+                                          "differential_attention",
+                                          "mla",
+                                          "decoder_layer"};
 
 static void small_collect(const sx *x, const sx **from, const sx **to)
 {

@@ -30,8 +30,10 @@ static const wrong errors[] = {
     {"(rule r (lt ?x ?y) => (sub ?x ?y) :fp exact)", 1, 23, "sub does not take bool operands"},
     {"(rule r (where ?c ?x ?y) => (sub ?c ?c) :fp exact)", 1, 29, "sub does not take bool"},
     {"(rule r (add ?x ?y) => ?x :fp exact)", 1, 24,
-     "sides of different type: an atom in ?y and nowhere else is in the type of the left side only"},
-    {"(rule r (reduce + ?x :axis ?K) => ?x :fp exact)", 1, 35, "in the type of the right side only"},
+     "sides of different type: an atom in ?y and nowhere else is in the type of the left side "
+     "only"},
+    {"(rule r (reduce + ?x :axis ?K) => ?x :fp exact)", 1, 35,
+     "in the type of the right side only"},
     {"(rule r (matmul ?x ?y :axis ?K) => (add (reduce + ?x :axis ?K) (reduce + ?y :axis ?K)) :fp "
      "exact)",
      1, 64, "ill-typed: reduce cannot be over an atom in"},
@@ -102,7 +104,7 @@ static void malformed_text_throws(void **state)
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     arena *a = arena_new(ctx, 0);
     trap t;
-    TRY(ctx, t)
+    TRY (ctx, t)
         read_text(a, "(rule a (neg ?x) => ");
     assert_int_equal(t.status, EQF_E_PARSE);
     arena_free(a);
@@ -125,8 +127,7 @@ static void damaged_text_is_refused(void **state)
         for (i64 j = 0; j < 3; j++)
             text[rng_below(&g, sizeof base - 1)] = "()?:Kx 2{r"[rng_below(&g, 10)];
         trap t;
-        TRY(ctx, t)
-        {
+        TRY (ctx, t) {
             rl_ruleset *set = rl_ruleset_new(scratch);
             rl_ruleset_read(set, "test.rules", text, (i64)sizeof base - 1);
             assert_true(set->rules.n + set->rejected.n >= 0);
@@ -172,9 +173,9 @@ static void the_page_is_up_to_date(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_have_places),      cmocka_unit_test(others_are_read_on),
-        cmocka_unit_test(malformed_text_throws),   cmocka_unit_test(damaged_text_is_refused),
-        cmocka_unit_test(a_rule_prints),           cmocka_unit_test(the_page_is_up_to_date),
+        cmocka_unit_test(errors_have_places),    cmocka_unit_test(others_are_read_on),
+        cmocka_unit_test(malformed_text_throws), cmocka_unit_test(damaged_text_is_refused),
+        cmocka_unit_test(a_rule_prints),         cmocka_unit_test(the_page_is_up_to_date),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
