@@ -17,7 +17,7 @@ test: deps ## install what is missing, build, run every test
 	@$(CTEST) release
 
 test-full: test ## also the long property runs
-	@EQF_TEST_FULL=1 $(CTEST) release --label-regex full
+	@$(CTEST) release -C full -R '^full[.]'
 
 asan: deps ## all tests under the address and undefined-behaviour sanitizers (clang)
 	@cmake --preset asan >/dev/null
@@ -30,7 +30,7 @@ fuzz: deps ## build the libFuzzer targets and run each for a minute
 	@tools/fuzz build-fuzz 60
 
 bench: all ## print the benchmark tables (needs Python with torch)
-	@bench/run build
+	@bench/run build/equiforge
 
 lint: ## include graph, formatting, words
 	@tools/lint
