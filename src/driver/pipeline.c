@@ -475,7 +475,7 @@ static void optimize(making *m, const char *path)
     check_sizes(m);
     check_boundaries(m);
     m->writer = pk_begin(m->a, path);
-    m->compiler = tn_probe(m->a, m->options.compiler);
+    m->compiler = tn_probe(m->a, m->options.compiler, m->options.cancel);
     begin(m, "loading data");
     m->data = program_data(m->program);
     build_kernels(m);

@@ -39,8 +39,10 @@ static const char *first_line(arena *a, const char *text)
 /* The first line that says what is missing or wrong, else the first. */
 static const char *complaint(arena *a, const char *text)
 {
-    const char *at = strstr(text, "undefined reference");
-    at = at ? at : strstr(text, "error");
+    static const char *const signs[] = {"No space left", "undefined reference", "error"};
+    const char *at = NULL;
+    for (i64 i = 0; i < COUNT_OF(signs) && !at; i++)
+        at = strstr(text, signs[i]);
     while (at && at > text && at[-1] != '\n')
         at--;
     return first_line(a, at ? at : text);
@@ -60,13 +62,14 @@ static void split(arena *a, const char *command, tn_compiler *cc)
     cc->argc = argv.n;
 }
 
-static tn_end ask(arena *a, const tn_compiler *cc, const char *const *more, i64 n)
+static tn_end ask(arena *a, const tn_compiler *cc, const char *const *more, i64 n,
+                  const volatile bool *cancel)
 {
     arguments argv = {0};
     add_all(a, &argv, cc->argv, cc->argc);
     add_all(a, &argv, more, n);
     vec_push(a, &argv, NULL);
-    tn_end end = tn_wait(tn_start_program(a, argv.at, probe_limits), NULL);
+    tn_end end = tn_wait(tn_start_program(a, argv.at, probe_limits), cancel);
     if (!tn_succeeded(end))
         eqf_throw(arena_ctx(a), EQF_E_MACHINE, NULL, cc->argv[0],
                   "this C compiler does not work (%s: %s); install gcc or clang, or set CC",
@@ -74,17 +77,17 @@ static tn_end ask(arena *a, const tn_compiler *cc, const char *const *more, i64 
     return end;
 }
 
-tn_compiler tn_probe(arena *a, const char *command)
+tn_compiler tn_probe(arena *a, const char *command, const volatile bool *cancel)
 {
     tn_compiler cc = {.vector_bytes = 16};
     split(a, command ? command : "cc", &cc);
     static const char *const version[] = {"--version"};
-    cc.version = first_line(a, ask(a, &cc, version, 1).output);
+    cc.version = first_line(a, ask(a, &cc, version, 1, cancel).output);
     arguments macros = {0};
     add_all(a, &macros, native_flags, NATIVE_FLAGS);
     static const char *const dump[] = {"-dM", "-E", "-x", "c", "/dev/null"};
     add_all(a, &macros, dump, COUNT_OF(dump));
-    const char *text = ask(a, &cc, macros.at, macros.n).output;
+    const char *text = ask(a, &cc, macros.at, macros.n, cancel).output;
     for (const char *at = text; at && *at; at = strchr(at, '\n'), at = at ? at + 1 : NULL) {
         char macro[128];
         if (sscanf(at, "#define %127s", macro) != 1)
@@ -106,11 +109,15 @@ static const char *object_of(arena *a, tn_sources s, i64 i)
     return arena_printf(a, "%s/%.*s.o", s.directory, (int)strlen(s.files[i]) - 2, s.files[i]);
 }
 
-static void expect_success(arena *a, const tn_compiler *cc, tn_end end, const char *what)
+static void expect_success(arena *a, const tn_compiler *cc, tn_end end, const char *what,
+                           const char *written)
 {
     if (!tn_succeeded(end))
         eqf_throw(arena_ctx(a), EQF_E_MACHINE, what, cc->argv[0], "compiling failed (%s): %s",
                   tn_describe(a, end), complaint(a, end.output));
+    if (access(written, F_OK) != 0)
+        eqf_throw(arena_ctx(a), EQF_E_MACHINE, what, cc->argv[0],
+                  "this C compiler ends well and writes nothing; install gcc or clang, or set CC");
 }
 
 static tn_child *start_one(arena *a, const tn_compiler *cc, tn_sources s, i64 i)
@@ -134,7 +141,8 @@ static void compile_all(arena *a, const tn_compiler *cc, tn_sources s, int jobs,
         for (; started < s.n && started < finished + MAX(jobs, 1); started++)
             running[started] = start_one(a, cc, s, started);
         /* In order: the error reported is that of the first file, whoever ends first. */
-        expect_success(a, cc, tn_wait(running[finished], cancel), s.files[finished]);
+        expect_success(a, cc, tn_wait(running[finished], cancel), s.files[finished],
+                       object_of(a, s, finished));
         finished++;
     }
 }
@@ -152,7 +160,7 @@ static void link_all(arena *a, const tn_compiler *cc, tn_sources s, const volati
     vec_push(a, &argv, "-lm");
     vec_push(a, &argv, NULL);
     tn_end end = tn_wait(tn_start_program(a, argv.at, compile_limits), cancel);
-    expect_success(a, cc, end, s.library);
+    expect_success(a, cc, end, s.library, arena_printf(a, "%s/%s", s.directory, s.library));
     for (i64 i = 0; i < s.n; i++)
         if (unlink(object_of(a, s, i)) != 0)
             eqf_throw(arena_ctx(a), EQF_E_IO, object_of(a, s, i), NULL, "cannot remove: %s",

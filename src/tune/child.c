@@ -212,11 +212,12 @@ bool tn_ended(tn_child *c, int timeout_ms)
 
 tn_end tn_wait(tn_child *c, const volatile bool *cancel)
 {
-    while (!tn_ended(c, 50))
+    do {
         if (cancel && *cancel) {
             release(c);
             eqf_throw(arena_ctx(c->a), EQF_E_INTERRUPTED, NULL, NULL, "interrupted");
         }
+    } while (!tn_ended(c, 50));
     tn_end end = {.output = c->output, .output_bytes = c->output_bytes};
     if (WIFEXITED(c->status)) {
         end.how = TN_EXITED;

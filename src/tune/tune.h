@@ -50,7 +50,7 @@ typedef struct tn_compiler {
 
 /* Asks `command` ("cc", "ccache gcc") what it is and what its native target has. Throws
  * EQF_E_MACHINE when it cannot be run. */
-tn_compiler tn_probe(arena *a, const char *command);
+tn_compiler tn_probe(arena *a, const char *command, const volatile bool *cancel);
 
 typedef struct tn_sources {
     const char *directory;    /* objects are put here and removed again */

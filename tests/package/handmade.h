@@ -128,7 +128,7 @@ static inline rt_package *hm_package(arena *a, const char *note)
 static inline void hm_write(arena *a, pk_writer *w, const char *note)
 {
     rt_package *p = hm_package(a, note);
-    tn_compiler cc = tn_probe(a, "cc");
+    tn_compiler cc = tn_probe(a, "cc", NULL);
     for (i64 i = 0; i < cc.features.n; i++)
         vec_push(a, &p->features, cc.features.at[i]);
     pk_add(w, "kernels/hand.c", hm_source, (i64)sizeof hm_source - 1);

@@ -55,7 +55,7 @@ static void test_compile(void **state)
     trap t;
     int (*volatile answer)(void *const *, i64, i64) = NULL;
     TRY (ctx, t) {
-        tn_compiler cc = tn_probe(a, "cc");
+        tn_compiler cc = tn_probe(a, "cc", NULL);
         assert_true(cc.version[0] != 0);
         for (i64 i = 0; i < cc.features.n; i++)
             assert_true(rt_has_feature(cc.features.at[i]));
@@ -86,7 +86,7 @@ static void test_error(void **state)
     (void)state;
     trap t;
     TRY (ctx, t) {
-        tn_compiler cc = tn_probe(a, "cc");
+        tn_compiler cc = tn_probe(a, "cc", NULL);
         put("good.c", "int f(void) { return 1; }\n");
         put("bad.c", "int g(void) { return undeclared; }\n");
         static const char *const files[] = {"good.c", "bad.c"};
@@ -108,7 +108,7 @@ static void test_no_compiler(void **state)
         trap t;
         eqf_ctx_clear(ctx);
         TRY (ctx, t) {
-            tn_probe(a, commands[i]);
+            tn_probe(a, commands[i], NULL);
         }
         assert_int_equal(t.status, EQF_E_MACHINE);
         assert_non_null(strstr(eqf_diag_get(ctx, 0).message, "CC"));
@@ -120,7 +120,7 @@ static void test_command_with_arguments(void **state)
     (void)state;
     trap t;
     TRY (ctx, t) {
-        tn_compiler cc = tn_probe(a, "  env  cc ");
+        tn_compiler cc = tn_probe(a, "  env  cc ", NULL);
         assert_int_equal(cc.argc, 2);
         assert_string_equal(cc.argv[1], "cc");
     }
@@ -133,7 +133,7 @@ static void test_interrupt(void **state)
     trap t;
     volatile bool cancel = true;
     TRY (ctx, t) {
-        tn_compiler cc = tn_probe(a, "cc");
+        tn_compiler cc = tn_probe(a, "cc", NULL);
         put("good.c", "int f(void) { return 1; }\n");
         static const char *const files[] = {"good.c"};
         tn_compile(ctx, &cc, (tn_sources){folder, files, 1, "lib.so"}, 1, &cancel);
