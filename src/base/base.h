@@ -207,7 +207,8 @@ void sx_print(str *out, const sx *x);
 
 /* Whole file into the arena, NUL-terminated past *n. Throws EQF_E_IO; EQF_E_LIMIT above `max`. */
 char *file_read(arena *a, const char *path, i64 max, i64 *n);
-/* Writes to PATH.tmp-<pid>, syncs, renames. Throws EQF_E_IO; nothing is left behind then. */
+/* Writes to PATH.tmp-<pid>, syncs, renames; what a link points at is replaced, not the link. A device
+ * or a pipe is written to. Throws EQF_E_IO; nothing is left behind then. */
 void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n);
 /* The same from several pieces of memory, one after another. */
 typedef struct file_part {

@@ -1,7 +1,9 @@
 /* Files: whole reads with a limit, atomic writes, read-only mappings. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,36 +63,65 @@ void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n)
     file_write_parts(ctx, path, &(file_part){data, n}, 1);
 }
 
-void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count)
+/* 0, or errno. */
+static int write_all(int fd, const file_part *parts, i64 count)
 {
-    char temporary[4096];
-    int length = snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
-    if (length < 0 || length >= (int)sizeof temporary)
-        eqf_throw(ctx, EQF_E_IO, path, NULL, "the path is too long");
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot write: %s", strerror(errno));
-    int error = 0;
-    for (i64 i = 0; i < count && !error; i++) {
+    for (i64 i = 0; i < count; i++) {
         i64 done = 0;
-        while (done < parts[i].size && !error) {
+        while (done < parts[i].size) {
             ssize_t w = write(fd, (const char *)parts[i].data + done, (size_t)(parts[i].size - done));
-            if (w >= 0)
-                done += w;
-            else if (errno != EINTR)
-                error = errno;
+            if (w < 0 && errno != EINTR)
+                return errno;
+            done += w > 0 ? w : 0;
         }
     }
+    return 0;
+}
+
+/* Beside `path`, synced, then given its name; so that it appears whole or not at all. */
+static int replace(const char *path, const char *temporary, const file_part *parts, i64 count)
+{
+    unlink(temporary); /* of a process of the same number that was killed */
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return errno;
+    int error = write_all(fd, parts, count);
     if (!error && fsync(fd) != 0)
         error = errno;
     if (close(fd) != 0 && !error)
         error = errno;
     if (!error && rename(temporary, path) != 0)
         error = errno;
-    if (error) {
+    if (error)
         unlink(temporary);
+    return error;
+}
+
+/* A device or a pipe is written to: it is not a file that could be replaced. */
+static int write_through(const char *path, const file_part *parts, i64 count)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return errno;
+    int error = write_all(fd, parts, count);
+    return close(fd) != 0 && !error ? errno : error;
+}
+
+void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count)
+{
+    char real[PATH_MAX], temporary[PATH_MAX + 40];
+    struct stat st;
+    bool exists = stat(path, &st) == 0;
+    /* A link keeps pointing at what it points at. */
+    const char *target = exists && S_ISREG(st.st_mode) && realpath(path, real) ? real : path;
+    int length = snprintf(temporary, sizeof temporary, "%s.tmp-%ld", target, (long)getpid());
+    if (length < 0 || length >= (int)sizeof temporary)
+        eqf_throw(ctx, EQF_E_IO, path, NULL, "the path is too long");
+    int error = exists && S_ISDIR(st.st_mode)    ? EISDIR
+                : exists && !S_ISREG(st.st_mode) ? write_through(path, parts, count)
+                                                 : replace(target, temporary, parts, count);
+    if (error)
         eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot write: %s", strerror(error));
-    }
 }
 
 typedef struct mapping {
