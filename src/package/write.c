@@ -106,25 +106,35 @@ static bool is_member(const char *name)
     return false;
 }
 
+/* The folder has a plan that starts as one. */
+static bool is_package(const pk_writer *w, const char *folder)
+{
+    static const char head[] = "{\"format\":\"equiforge-plan\"";
+    char text[sizeof head] = "";
+    const char *plan = arena_printf(w->a, "%s/%s", folder, RT_PLAN_FILE);
+    int fd = open(plan, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool ours = read(fd, text, sizeof head - 1) == (ssize_t)sizeof head - 1 &&
+                memcmp(text, head, sizeof head - 1) == 0;
+    close(fd);
+    return ours;
+}
+
 /* Replacing must destroy nothing but a package: the plan's head, and no file that no package has.
  */
 static void check_target(const pk_writer *w)
 {
     struct stat st;
+    if (is_package(w, w->parent))
+        eqf_throw(w->ctx, EQF_E_ARGUMENT, w->target, NULL,
+                  "is inside another package, which could not be replaced any more");
     if (lstat(w->target, &st) != 0) {
         if (errno != ENOENT)
             io_error(w, w->target, "look at");
         return;
     }
-    static const char head[] = "{\"format\":\"equiforge-plan\"";
-    char text[sizeof head] = "";
-    const char *plan = arena_printf(w->a, "%s/%s", w->target, RT_PLAN_FILE);
-    int fd = S_ISDIR(st.st_mode) ? open(plan, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
-    bool ours = fd >= 0 && read(fd, text, sizeof head - 1) == (ssize_t)sizeof head - 1 &&
-                memcmp(text, head, sizeof head - 1) == 0;
-    if (fd >= 0)
-        close(fd);
-    if (!ours)
+    if (!S_ISDIR(st.st_mode) || !is_package(w, w->target))
         eqf_throw(w->ctx, EQF_E_ARGUMENT, w->target, NULL,
                   "exists and is no package; it is left alone: choose another name, or remove it");
     DIR *d = opendir(w->target);
