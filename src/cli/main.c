@@ -1,6 +1,9 @@
 /* equiforge: the tool. A verb is one row of the table below. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -134,8 +137,21 @@ static int run_verb(const cli_verb *verb, int argc, char **argv)
     return code;
 }
 
+/* What the caller closed stays closed to output, but no file opened later gets its number. A limit
+ * on the size of files is an error of the write, not the end of the process. */
+static void settle(void)
+{
+    for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY))
+        if (fd > STDERR_FILENO) {
+            close(fd);
+            break;
+        }
+    signal(SIGXFSZ, SIG_IGN);
+}
+
 int main(int argc, char **argv)
 {
+    settle();
     int code = EXIT_USAGE;
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {

@@ -204,12 +204,13 @@ bool cli_choice(cli_args *args, const char *name, const char *const *choices, in
         return true;
     char all[200] = "";
     for (int i = 0; choices[i]; i++) {
-        if (strcmp(choices[i], text) == 0) {
+        if (choices[i][0] && strcmp(choices[i], text) == 0) {
             *out = i;
             return true;
         }
         size_t n = strlen(all);
-        snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", choices[i]);
+        if (choices[i][0]) /* "" stands for an absent option */
+            snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", choices[i]);
     }
     cli_fail(args, EXIT_USAGE, NULL, name, "%s is none of: %s", text, all);
     return false;

@@ -33,18 +33,26 @@ static const char *code_name(int code)
     return code == EXIT_USAGE ? "usage" : code == EXIT_MACHINE ? "machine" : "input";
 }
 
-/* One line, whatever the reason holds. */
+/* Text of a file, a path or a program: it neither ends the line nor commands the terminal. */
+static void put_visible(const char *s)
+{
+    for (; *s; s++)
+        fputc((unsigned char)*s < 0x20 || *s == 0x7F ? ' ' : *s, stderr);
+}
+
+/* One line, whatever the parts hold. */
 static void report(const cli_args *args, const char *file, const char *place, const char *reason,
                    const char *code, size_t more)
 {
     fflush(stdout);
     fputs("equiforge: ", stderr);
-    if (file && file[0])
-        fprintf(stderr, "%s: ", file);
-    if (place && place[0])
-        fprintf(stderr, "%s: ", place);
-    for (const char *c = reason; *c; c++)
-        fputc(*c == '\n' ? ' ' : *c, stderr);
+    const char *const parts[] = {file, place};
+    for (int i = 0; i < 2; i++)
+        if (parts[i] && parts[i][0]) {
+            put_visible(parts[i]);
+            fputs(": ", stderr);
+        }
+    put_visible(reason);
     if (more > 0)
         fprintf(stderr, " (and %zu more)", more);
     fputc('\n', stderr);
@@ -72,6 +80,14 @@ int cli_fail(cli_args *args, int code, const char *file, const char *place, cons
     return code;
 }
 
+/* `file` is `input`, or something in it. */
+static bool is_within(const char *file, const char *input)
+{
+    size_t n = strlen(input);
+    return n > 0 && strncmp(file, input, n) == 0 &&
+           (file[n] == 0 || file[n] == '/' || input[n - 1] == '/');
+}
+
 static int exit_code(eqf_status status, const char *file, const char *const *inputs)
 {
     switch (status) {
@@ -89,7 +105,7 @@ static int exit_code(eqf_status status, const char *file, const char *const *inp
         return EXIT_USAGE;
     case EQF_E_IO:
         for (; inputs && *inputs; inputs++)
-            if (strncmp(file, *inputs, strlen(*inputs)) == 0)
+            if (is_within(file, *inputs))
                 return EXIT_INPUT;
         return EXIT_MACHINE;
     case EQF_E_MISMATCH:
@@ -128,17 +144,38 @@ void cli_note(const cli_args *args, const char *format, ...)
 /* ---- JSON
  * ----------------------------------------------------------------------------------------- */
 
+/* Bytes of the UTF-8 character at s; 0: there is none. */
+static int character(const char *s)
+{
+    const unsigned char *c = (const unsigned char *)s;
+    int n = c[0] < 0x80                   ? 1
+            : c[0] >= 0xC2 && c[0] < 0xE0 ? 2
+            : c[0] >= 0xE0 && c[0] < 0xF0 ? 3
+            : c[0] >= 0xF0 && c[0] < 0xF5 ? 4
+                                          : 0;
+    for (int i = 1; i < n; i++)
+        if ((c[i] & 0xC0) != 0x80)
+            return 0;
+    bool longer = (c[0] == 0xE0 && c[1] < 0xA0) || (c[0] == 0xF0 && c[1] < 0x90);
+    bool beyond = (c[0] == 0xED && c[1] >= 0xA0) || (c[0] == 0xF4 && c[1] >= 0x90);
+    return longer || beyond ? 0 : n;
+}
+
+/* A byte that is no UTF-8, as paths may hold, becomes U+FFFD: the object stays JSON. */
 void json_text(const char *s)
 {
     putchar('"');
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c < 0x20)
-            printf("\\u%04x", c);
+    while (*s) {
+        int n = character(s);
+        if (n == 0)
+            fputs("\\ufffd", stdout);
+        else if (*s == '"' || *s == '\\')
+            printf("\\%c", *s);
+        else if ((unsigned char)*s < 0x20)
+            printf("\\u%04x", (unsigned)*s);
         else
-            putchar(c);
+            fwrite(s, 1, (size_t)n, stdout);
+        s += n ? n : 1;
     }
     putchar('"');
 }

@@ -196,6 +196,10 @@ static int run(running *r)
                         "with -i the reference is computed anew: --source FILE names the program");
     if (source && !checks)
         return cli_fail(args, EXIT_USAGE, NULL, "--source", "is for --check");
+    static const char *const reading[] = {"--dim", "--model", "--weights"};
+    for (size_t i = 0; i < sizeof reading / sizeof *reading && !source; i++)
+        if (cli_value(args, reading[i]))
+            return cli_fail(args, EXIT_USAGE, NULL, reading[i], "is about the program of --source");
     int code = load(r, in, (int)threads);
     if (code != EXIT_DONE)
         return code;

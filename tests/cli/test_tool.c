@@ -106,7 +106,11 @@ static void test_usage(void **state)
         {"$E optimize small.eqf -o p --accuracy some", "some"},
         {"$E optimize small.eqf -o p --parameters none", "none"},
         {"$E optimize small.eqf -o p --backend fortran", "fortran"},
-        {"$E bench small.pkg --against torch", "torch"},
+        {"$E bench small.pkg --against torch", "none of: unfused"},
+        {"$E bench small.pkg --against ''", "none of: unfused"},
+        {"$E run small.pkg --dim B=3", "--source"},
+        {"$E run small.pkg --weights nowhere", "--source"},
+        {"$E optimize small.eqf -o small.pkg/inner", "inside another package"},
         {"$E inspect small.eqf --dim B", "B"},
         {"$E inspect small.eqf --dim B=x", "B=x"},
         {"$E inspect small.eqf --dim =3", "=3"},
@@ -143,6 +147,8 @@ static void test_input_errors(void **state)
         {"$E run small.pkg -i nowhere.safetensors", "nowhere.safetensors"},
         {"$E run small.pkg -i small.pkg/check.safetensors", "X"},
         {"$E run small.pkg -i small.eqf", "small.eqf"},
+        {"$E inspect \"$(printf 'no\\nsuch\\033[31m')\"", "no such [31m: "},
+        {"$E inspect \"$(printf 'no\\377such')\"", "such: "},
         {"printf x >garbage.pt2; $E inspect garbage.pt2", "garbage.pt2"},
         {": >empty.eqf; $E inspect empty.eqf", "empty.eqf"},
     };
@@ -258,6 +264,25 @@ static void test_run(void **state)
 }
 
 /* What a caller does: inputs from one program's outputs, a check against the source. */
+/* Where outputs go may be anything that can be written: nothing but a file is replaced. */
+static void test_run_output(void **state)
+{
+    (void)state;
+    expect(0, "$E run small.pkg -o to.safetensors && ln -s to.safetensors to.link && "
+              "printf x >to.safetensors && $E run small.pkg -o to.link && test -L to.link && "
+              "test $(wc -c <to.safetensors) -gt 1");
+    expect(0, "mkfifo to.pipe && { cat to.pipe >copy.safetensors & } && "
+              "$E run small.pkg -o to.pipe && wait && test -p to.pipe && "
+              "cmp copy.safetensors to.safetensors");
+    expect(0, "test -z \"$(ls -d ./*.tmp-* 2>/dev/null)\"");
+    expect_error(3, "mkdir to.folder; $E run small.pkg -o to.folder", "to.folder");
+    expect(3, "$E run small.pkg >&-");
+    expect(0, "$E run small.pkg --quiet -o to.safetensors <&- >&- 2>&-");
+    /* A device: made where that is allowed; /dev/null itself is never put at risk. */
+    if (tool(&s, "mknod to.null c 1 3 && printf x >to.null") == 0)
+        expect(0, "$E run small.pkg -o to.null && test -c to.null");
+}
+
 static void test_run_with_inputs(void **state)
 {
     (void)state;
@@ -315,7 +340,12 @@ static void test_machine_errors(void **state)
     (void)state;
     expect_error(3, "CC=/nowhere/cc; export CC; $E optimize small.eqf -o p", "CC");
     expect_error(3, "CC=false; export CC; $E optimize small.eqf -o p", "false");
+    expect_error(3, "CC=true; export CC; $E optimize small.eqf -o p", "writes nothing");
     expect_error(3, "$E optimize small.eqf -o nowhere/p", "nowhere/p");
+    expect_error(3, "$E optimize small.eqf -o small.eqf.d/p", "small.eqf.d/p");
+    /* The limit holds for what the tool says as well, so only its exit is seen. */
+    expect(3, "(ulimit -f 0; $E run small.pkg -o out.safetensors)");
+    expect(1, "ls out.safetensors.tmp-* 2>/dev/null || exit 1");
     expect_error(3, "$E run small.pkg -o nowhere/out.safetensors", "nowhere/out.safetensors");
     expect(1, "test -e p");
     expect(3, "$E inspect small.eqf >/dev/full");
@@ -361,6 +391,10 @@ static void test_interrupt(void **state)
             fail_msg("after %d ms: exit %d\n%s", ms, s.code, s.err);
         expect(0, "$E run int.pkg --check");
     }
+    /* Also while the compiler does not answer. */
+    tool_put("hang.sh", "#!/bin/sh\nsleep 30\n");
+    expect(130, "chmod +x hang.sh; CC=./hang.sh $E optimize small.eqf -o int.pkg & p=$!; "
+                "sleep 1; kill -INT $p; sleep 5; kill -9 $p 2>/dev/null; wait $p");
     expect(0, "$E optimize small.eqf -o int.pkg && test -z \"$(ls -d .int.pkg* 2>/dev/null)\"");
 }
 
@@ -453,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_optimize_json),
         cmocka_unit_test(test_run),
+        cmocka_unit_test(test_run_output),
         cmocka_unit_test(test_run_with_inputs),
         cmocka_unit_test(test_check_finds_differences),
         cmocka_unit_test(test_index_error),
