@@ -740,8 +740,8 @@ ir_term nz_make(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n)
         return out;
     if (rules(z, op, attr, x, n, &out))
         return out;
-    /* So that a + b and b + a are one term. A product keeps its order: it may become a matmul's. */
-    if (n == 2 && ir_row(op)->flags & IR_COMM && op != IR_mul && x[0].i > x[1].i) {
+    /* So that a + b and b + a are one term. */
+    if (n == 2 && ir_row(op)->flags & IR_COMM && x[0].i > x[1].i) {
         sorted[0] = x[1], sorted[1] = x[0];
         x = sorted;
     }
