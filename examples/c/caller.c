@@ -1,7 +1,8 @@
 /* A complete C caller of a package: loads it, runs it, replaces a parameter, carries state.
  *
  *     equiforge optimize examples/c/counter.eqf -o counter.pkg --parameters input
- *     cc examples/c/caller.c -I include -I counter.pkg -L build -lequiforge -o caller
+ *     cc examples/c/caller.c -I include -I counter.pkg -L build -lequiforge \
+ *         -Wl,-rpath,build -o caller
  *     ./caller counter.pkg
  *
  * The program is counter.eqf: y = x * scale, and total += the sum of y. equiforge_model.h comes
