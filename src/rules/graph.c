@@ -54,8 +54,9 @@ u32 rl_payload_id(rl_graph *g, ir_op op, ir_attr attr)
 {
     if (op == IR_reduce)
         attr.reducer = IR_NO_REDUCER; /* it is in the operator */
-    static const ir_attr nothing = {0};
-    if (same_attr(&attr, &nothing))
+    bool is_bare = !attr.dtype && !attr.reducer && !attr.name && attr.axis.n == 0 &&
+                   attr.to.n == 0 && attr.ints.n == 0;
+    if (is_bare)
         return 0;
     for (i64 i = 1; i < g->payloads.n; i++)
         if (same_attr(&g->payloads.at[i].attr, &attr))
@@ -178,7 +179,7 @@ eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, 
 {
     eqf_op id;
     eqf_head head;
-    bool unordered = arity == 2 && (op == IR_matmul || (ir_row(op)->flags & IR_COMM));
+    bool unordered = arity == 2 && (ir_row(op)->flags & IR_COMM);
     if (op != IR_reduce)
         reducer = IR_NO_REDUCER;
     rl_must(g, eqf_lang_op(g->lang, rl_operator_name(g->a, op, reducer), (unsigned)arity,

@@ -332,7 +332,7 @@ static const char *shape_of(const renaming *w, const rl_rule *r, const rl_term *
 
 static bool is_swapped(const renaming *w, const rl_rule *r, const rl_term *t)
 {
-    if (t->n != 2 || (t->op != IR_matmul && !(ir_row(t->op)->flags & IR_COMM)))
+    if (t->n != 2 || !(ir_row(t->op)->flags & IR_COMM))
         return false;
     int order = strcmp(shape_of(w, r, t->kids[0], false), shape_of(w, r, t->kids[1], false));
     if (order == 0)

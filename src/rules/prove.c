@@ -110,7 +110,7 @@ static const char *spell(judge *j, u32 id)
     const char **kids = NEW_N(j->a, const char *, x->n);
     for (i64 i = 0; i < x->n; i++)
         kids[i] = spell(j, x->kids[i]);
-    bool unordered = x->n == 2 && (x->op == IR_matmul || (ir_row(x->op)->flags & IR_COMM));
+    bool unordered = x->n == 2 && (ir_row(x->op)->flags & IR_COMM);
     bool swap = unordered && strcmp(kids[0], kids[1]) > 0;
     str s = str_new(j->a);
     str_printf(&s, "(%s", x->name);
@@ -216,7 +216,7 @@ static bool holds_with_facts(const rl_rule *r, const rl_env *env)
         return false;
     for (u32 who = 1; who < 1u << r->n_vars; who++) {
         rl_env richer = *env;
-        for (i64 v = 0; v < r->n_vars; v++)
+        for (i64 v = 0; v < MIN(r->n_vars, RL_MAX_VARS); v++)
             if (who >> v & 1)
                 richer.at[v].type.facts |= RL_CONSTANT | RL_IS_POSITIVE;
         if (rl_guard_holds(&richer, r->when))
@@ -246,7 +246,7 @@ eqf_checking rl_graph_checking(rl_graph *g)
 {
     str names = str_new(g->a);
     for (ir_op op = IR_NO_OP + 1; op < IR_OP_COUNT; op++)
-        if (op == IR_matmul || ((ir_row(op)->flags & IR_COMM) && ir_row(op)->arity == 2))
+        if ((ir_row(op)->flags & IR_COMM) && ir_row(op)->arity == 2)
             str_printf(&names, "%s%s", names.n ? " " : "", ir_row(op)->name);
     return (eqf_checking){.rules = eqf_text_of(g->rules_text),
                           .commutative = eqf_text_of(str_text(&names)),
