@@ -520,6 +520,9 @@ const char *ir_port_wrong(const ir_program *p, arena *a, const ir_port *port, bo
 {
     VEC(ir_atom) seen = {0};
     bool is_empty = false;
+    if (is_output && port->term.i && (i64)port->term.i < p->nodes.n &&
+        ir_kind_of(p->nodes.at[port->term.i].op) != IR_A_VALUE)
+        return arena_printf(a, "a %s is not a value", ir_row(p->nodes.at[port->term.i].op)->name);
     if (port->dtype == DT_NONE || port->dtype >= DT_COUNT)
         return "no dtype";
     for (i64 i = 0; i < port->rank; i++) {
@@ -549,8 +552,6 @@ const char *ir_port_wrong(const ir_program *p, arena *a, const ir_port *port, bo
     if (port->term.i == 0 || (i64)port->term.i >= p->nodes.n)
         return "no term";
     const ir_node *node = &p->nodes.at[port->term.i];
-    if (ir_kind_of(node->op) != IR_A_VALUE)
-        return arena_printf(a, "a %s is not a value", ir_row(node->op)->name);
     if (node->is_open)
         return "it contains a formal parameter outside of its lambda";
     if (node->runs.n > 0)

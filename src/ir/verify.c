@@ -37,8 +37,9 @@ static void check_node(const check *c, arena *scratch, u32 k)
     if (!is_same)
         broken(c, k, "the dims are not what the operands make");
     ir_terms runs = type.runs;
+    ir_term self = {k};
     if (node->op == IR_run)
-        runs = ir_terms_union(scratch, runs, (ir_terms){&(ir_term){k}, 1});
+        runs = ir_terms_union(scratch, runs, (ir_terms){&self, 1});
     if (!ir_type_same_atoms(type.axes, node->axes))
         broken(c, k, "the axes are not what the operands make");
     bool same_runs = runs.n == node->runs.n && type.is_open == node->is_open;
