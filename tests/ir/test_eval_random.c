@@ -458,13 +458,15 @@ static void check_random(fixture *f, const void *arg)
     check_canonical(f, p, inputs, outputs);
 }
 
+static u64 programs = 400; /* argument 1; the long run takes more */
+
 static void test_random(void **state)
 {
     fixture *f = *state;
     bool seen[IR_OP_COUNT] = {0};
     pool *threads = pool_new(f->ctx, 3);
     assert_non_null(threads);
-    for (u64 seed = 1000; seed < 1400; seed++)
+    for (u64 seed = 1000; seed < 1000 + programs; seed++)
         run_fine_apart(f, check_random, &(random_case){seed, seed % 2 ? threads : NULL, seen});
     pool_free(threads);
     for (ir_op op = IR_NO_OP + 1; op < IR_OP_COUNT; op++)
@@ -472,8 +474,10 @@ static void test_random(void **state)
             fail_msg("no live %s in any random program", ir_row(op)->name);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        programs = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {TEST(test_random)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
