@@ -220,9 +220,9 @@ static void leaf(eval *e, u32 k)
         return;
     }
     value *v = eval_new(e, k);
-    if (node->op == IR_iota)
+    if (node->op == IR_iota) /* in a lambda, where its dim may be cut: positions of the whole dim */
         for (i64 i = 0; i < v->count; i++)
-            v->i[i] = i;
+            v->i[i] = e->offset[node->attr.axis.at[0].i] + i;
     else if (v->is_float)
         v->f[0] = node->attr.f;
     else

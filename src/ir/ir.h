@@ -50,7 +50,7 @@ typedef enum ir_op {
 #define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) IR_##name,
 #include "ir/ops.def"
 #undef OP
-#define TILED(name, text, arity, doc) IR_##name,
+#define TILED(name, text, arity, flags, doc) IR_##name,
 #include "ir/tiled.def"
 #undef TILED
     IR_OP_COUNT
@@ -357,7 +357,8 @@ ir_live_set ir_visits(arena *a, const ir_program *p, ir_term loop);
 
 /* Lambdas. A formal parameter is a leaf with a number, dtype and dims; a lambda's results are
  * closed terms over its formals: no inputs, no axes. Atoms that are cut where it is applied stand
- * for one tile's positions. Equal lambdas are one term. */
+ * for one tile's positions. `iota` still
+ * counts those of the whole atom. Equal lambdas are one term. */
 ir_term ir_formal(ir_program *p, i64 number, dtype t, ir_atoms dims);
 ir_term ir_lambda(ir_program *p, const ir_term *formals, i64 n, const ir_term *results, i64 count);
 /* Results of a lambda, formals replaced by `args` of the same types. */

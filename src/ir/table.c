@@ -22,8 +22,8 @@ static const ir_op_row rows[IR_OP_COUNT] = {
                    IS_SOME(#iexpr), flags, #fexpr,      #iexpr,    doc},
 #include "ir/ops.def"
 #undef OP
-#define TILED(name, text, arity, doc)                                                              \
-    [IR_##name] = {text, arity, IR_TILED, IR_OWN, false, false, 0, "NONE", "NONE", doc},
+#define TILED(name, text, arity, flags, doc)                                                       \
+    [IR_##name] = {text, arity, IR_TILED, IR_OWN, false, false, flags, "NONE", "NONE", doc},
 #include "ir/tiled.def"
 #undef TILED
 };

@@ -460,19 +460,25 @@ static ir_type type_rolled(const rule *r)
     return type;
 }
 
-/* Marks the formals, by number, that a result of the lambda depends on. */
-static void mark_formals(const rule *r, const ir_node *lambda, i64 result, bool *uses)
+/* Marks the formals, by number, that a result of the lambda depends on, and adds the atoms of the
+ * terms in between. */
+static void mark_formals(const rule *r, const ir_node *lambda, i64 result, bool *uses,
+                         ir_atoms *dims)
 {
     i64 formals = formal_count(lambda);
     body b = body_of(r, &lambda->args[formals + result], 1);
-    for (i64 k = 0; k < b.n; k++)
-        if (node_of(r, b.at[k])->op == IR_formal)
-            uses[node_of(r, b.at[k])->attr.i] = true;
+    for (i64 k = 0; k < b.n; k++) {
+        const ir_node *node = node_of(r, b.at[k]);
+        *dims = ir_type_union(r->a, *dims, node->dims);
+        if (node->op == IR_formal)
+            uses[node->attr.i] = true;
+    }
 }
 
 /* The leaves, as operands of the component, that result number `result` depends on by way of the
  * state: slots that it reads, slots that those are updated or merged from, and so on. */
-static bool *leaves_of_result(const rule *r, const ir_node *reducer, i64 result, i64 leaves)
+static bool *leaves_of_result(const rule *r, const ir_node *reducer, i64 result, i64 leaves,
+                              ir_atoms *dims)
 {
     const ir_node *update = node_of(r, reducer->args[1]), *final = node_of(r, reducer->args[2]);
     const ir_node *merge = reducer->arg_count > 3 ? node_of(r, reducer->args[3]) : NULL;
@@ -480,7 +486,7 @@ static bool *leaves_of_result(const rule *r, const ir_node *reducer, i64 result,
     bool *slot = NEW_N(r->a, bool, slots), *done = NEW_N(r->a, bool, slots);
     bool *leaf = NEW_N(r->a, bool, leaves + 1);
     bool *by_final = NEW_N(r->a, bool, formal_count(final));
-    mark_formals(r, final, result, by_final);
+    mark_formals(r, final, result, by_final, dims);
     for (i64 i = 0; i < slots; i++)
         slot[i] = by_final[i];
     for (i64 i = 0; i < leaves; i++)
@@ -493,9 +499,9 @@ static bool *leaves_of_result(const rule *r, const ir_node *reducer, i64 result,
             done[k] = more = true;
             bool *u = NEW_N(r->a, bool, formal_count(update));
             bool *m = NEW_N(r->a, bool, 2 * slots + leaves);
-            mark_formals(r, update, k, u);
+            mark_formals(r, update, k, u, dims);
             if (merge)
-                mark_formals(r, merge, k, m);
+                mark_formals(r, merge, k, m, dims);
             for (i64 i = 0; i < slots; i++)
                 slot[i] = slot[i] || u[i] || m[i] || m[slots + i];
             for (i64 i = 0; i < leaves; i++)
@@ -537,11 +543,16 @@ static ir_type type_comp(const rule *r)
     }
     CHECK(ir_type_aligned(r, 1, r->n));
     ir_type type = same_as(r, result_of(r, final, ints.at[0]));
-    bool *matters = leaves_of_result(r, reducer, ints.at[0], leaves);
+    /* The axes of the leaves that matter, and of what is cut by another leaf and met on the way. */
+    ir_atoms all = all_axes(r, 1, r->n), met = {0};
+    bool *matters = leaves_of_result(r, reducer, ints.at[0], leaves, &met);
     type.axes = (ir_atoms){0};
     for (i64 i = 1; i < r->n; i++)
         if (matters[i])
             type.axes = ir_type_union(r->a, type.axes, operand(r, i)->axes);
+    for (i64 i = 0; i < all.n; i++)
+        if (ir_has(met, all.at[i]))
+            type.axes = ir_type_union(r->a, type.axes, ir_type_sort(r->a, &all.at[i], 1));
     type.runs = all_runs(r, 1, r->n);
     return type;
 }

@@ -330,6 +330,34 @@ static void test_lambda_of(void **state)
               "lambda: the program has no dim M of extent 5");
 }
 
+/* A result that only a leaf without M reaches, whose state has the dim M that another leaf cuts: it
+ * is cut along M as the state is. */
+static void check_cut_state(fixture *f, const void *arg)
+{
+    (void)arg;
+    ir_program *p = read_text(
+        f, "(program p (dims (M 5) (K 7)) (input V f32 (K)) (input X f32 (M K))"
+           "(let s (formal 0 f32 M)) (let v (formal 1 f32 K)) (let x (formal 2 f32 {M K}))"
+           "(let u (lambda (s v x) (add s (expand (reduce + v :axis K) :to M))))"
+           "(let R (reducer (lambda () (const f32 0)) u (lambda (s v x) s)))"
+           "(let c (comp R (view V :par K) (view X :par {M K}) :result 0))"
+           "(output Y (comb (get (loop c :par K) c) :par M)))");
+    ir_verify(p, "reading");
+    f32 v[7] = {1, 2, 3, 4, 5, 6, 7}, x[35] = {0};
+    tensor inputs[] = {{.type = DT_f32, .rank = 1, .shape = (i64[]){7}, .data = v},
+                       {.type = DT_f32, .rank = 2, .shape = (i64[]){5, 7}, .data = x}};
+    tensor output;
+    i64 tiles[] = {1, 2, 3};
+    ir_eval(p, inputs, f->a, &output, (ir_eval_options){.tiles = tiles});
+    for (i64 i = 0; i < 5; i++)
+        assert_true(tensor_get_f64(&output, i) == 28);
+}
+
+static void test_cut_state(void **state)
+{
+    run_fine(*state, check_cut_state, NULL);
+}
+
 static void check_constants(fixture *f, const void *arg)
 {
     (void)arg;
@@ -603,9 +631,10 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_wrong),        TEST(test_misspelt),  TEST(test_splits),      TEST(test_types),
-        TEST(test_normal_forms), TEST(test_lambda_of), TEST(test_constants),   TEST(test_live),
-        TEST(test_partial),      TEST(test_damage),    TEST(test_tile_counts), TEST(test_no_memory),
+        TEST(test_wrong),        TEST(test_misspelt),  TEST(test_splits),    TEST(test_types),
+        TEST(test_normal_forms), TEST(test_lambda_of), TEST(test_constants), TEST(test_live),
+        TEST(test_cut_state),    TEST(test_partial),   TEST(test_damage),    TEST(test_tile_counts),
+        TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
