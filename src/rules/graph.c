@@ -275,16 +275,21 @@ static eqf_head leaf_of_node(rl_graph *g, const ir_node *node)
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-rl_label rl_node_label(const rl_graph *g, eqf_head head)
+rl_label rl_label_of(const rl_graph *g, ir_op op, ir_reducer reducer, u32 payload)
 {
-    const rl_operator *o = &g->operators.at[eqf_head_op(g->lang, head).i];
-    const rl_payload *p = &g->payloads.at[eqf_head_payload(g->lang, head)];
-    return (rl_label){.op = o->op,
-                      .reducer = o->reducer,
+    const rl_payload *p = &g->payloads.at[payload];
+    return (rl_label){.op = op,
+                      .reducer = reducer,
                       .dtype = (dtype)p->attr.dtype,
                       .axis = p->axis,
                       .to = p->to,
                       .each = p->each};
+}
+
+rl_label rl_node_label(const rl_graph *g, eqf_head head)
+{
+    const rl_operator *o = &g->operators.at[eqf_head_op(g->lang, head).i];
+    return rl_label_of(g, o->op, o->reducer, eqf_head_payload(g->lang, head));
 }
 
 static void make_type(void *user, eqf_egraph *e, eqf_node n, void *out)

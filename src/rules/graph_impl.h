@@ -65,6 +65,7 @@ u32 rl_axis_payload(rl_graph *g, ir_op op, u64 axis);
 eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, u32 payload);
 eqf_head rl_number_head(rl_graph *g, dtype t, f64 value);
 const rl_leaf *rl_leaf_of(const rl_graph *g, eqf_head head);
+rl_label rl_label_of(const rl_graph *g, ir_op op, ir_reducer reducer, u32 payload);
 rl_label rl_node_label(const rl_graph *g, eqf_head head);
 const char *rl_operator_name(arena *a, ir_op op, ir_reducer reducer);
 u32 rl_payload_of_text(rl_graph *g, const sx *const *keywords, i64 n); /* 0: none such */
@@ -73,5 +74,32 @@ void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b);
 bool rl_dtypes_fit(const rl_rule *r, const rl_env *env);
 /* Loads the admitted rules into the engine (arm.c). */
 void rl_arm(rl_graph *g);
+
+/* ---- terms outside of the e-graph (terms.c) --------------------------------------------------- */
+
+typedef struct rl_record {
+    rl_type type;
+    ir_op op; /* IR_NO_OP: the leaf `head` */
+    ir_reducer reducer;
+    u32 payload, spelling;
+    eqf_head head;
+    const u32 *kids;
+    i64 n;
+} rl_record;
+typedef struct rl_terms {
+    rl_graph *g;
+    arena *a;
+    VEC(rl_record) at; /* [0]: no term */
+    u32 *slots;
+    i64 slot_count;
+} rl_terms;
+/* Everything lives in `a`. Functions that make a term return 0 when it has no type. */
+rl_terms *rl_terms_new(rl_graph *g, arena *a);
+u32 rl_terms_leaf(rl_terms *t, eqf_head head);
+u32 rl_terms_make(rl_terms *t, ir_op op, ir_reducer reducer, u32 payload, const u32 *kids, i64 n);
+/* 0 also for text that is no term of the graph's language. */
+u32 rl_terms_read(rl_terms *t, const char *text);
+/* Equal but for the order of unordered operands. */
+bool rl_terms_same(const rl_terms *t, u32 x, u32 y);
 
 #endif

@@ -2,124 +2,6 @@
  * and leaves, whatever classes the e-graph had. */
 #include "rules/graph_impl.h"
 
-/* A term of the text. */
-typedef struct node {
-    rl_type type;
-    ir_op op; /* IR_NO_OP: a leaf */
-    ir_reducer reducer;
-    u32 payload;
-    const char *name; /* of a leaf; of an operator the engine's */
-    const u32 *kids;
-    i64 n;
-} node;
-
-typedef struct judge {
-    rl_graph *g;
-    arena *a;
-    const char *file;
-    VEC(node) nodes; /* [0]: no term */
-} judge;
-
-static judge judge_new(rl_graph *g)
-{
-    judge j = {.g = g, .a = arena_child(g->a)};
-    vec_push(j.a, &j.nodes, (node){0});
-    return j;
-}
-
-static u32 add_leaf(judge *j, eqf_head head)
-{
-    const rl_leaf *leaf = rl_leaf_of(j->g, head);
-    if (!leaf)
-        return 0;
-    vec_push(j->a, &j->nodes, (node){.type = leaf->type, .name = eqf_head_name(j->g->lang, head)});
-    return (u32)j->nodes.n - 1;
-}
-
-/* 0 when it has no type. */
-static u32 add_operator(judge *j, ir_op op, ir_reducer reducer, u32 payload, const u32 *kids, i64 n)
-{
-    const rl_payload *p = &j->g->payloads.at[payload];
-    rl_label l = {.op = op,
-                  .reducer = reducer,
-                  .dtype = (dtype)p->attr.dtype,
-                  .axis = p->axis,
-                  .to = p->to,
-                  .each = p->each};
-    if (op == IR_concat && p->attr.axis.n != n)
-        return 0;
-    rl_type *x = NEW_N(j->a, rl_type, n);
-    for (i64 i = 0; i < n; i++)
-        x[i] = j->nodes.at[kids[i]].type;
-    u64 bad = 0;
-    node made = {rl_type_of(&l, x, n, &bad),
-                 op,
-                 reducer,
-                 payload,
-                 rl_operator_name(j->a, op, reducer),
-                 arena_copy(j->a, kids, n * (i64)sizeof *kids),
-                 n};
-    if (bad || made.type.dtype == DT_NONE)
-        return 0;
-    vec_push(j->a, &j->nodes, made);
-    return (u32)j->nodes.n - 1;
-}
-
-static u32 parse(judge *j, const sx *x)
-{
-    if (x->kind == SX_SYMBOL || x->kind == SX_STRING) {
-        eqf_head head;
-        rl_must(j->g, eqf_head_symbol(j->g->lang, (eqf_text){x->text, (size_t)x->n}, &head));
-        return add_leaf(j, head);
-    }
-    if (x->kind != SX_LIST || x->n < 2 || x->at[0]->kind == SX_LIST)
-        return 0;
-    u32 *kids = NEW_N(j->a, u32, x->n), payload = 0;
-    i64 n = 0;
-    while (1 + n < x->n && !(x->at[1 + n]->kind == SX_SYMBOL && x->at[1 + n]->text[0] == ':')) {
-        kids[n] = parse(j, x->at[1 + n]);
-        if (!kids[n++])
-            return 0;
-    }
-    if (1 + n < x->n) {
-        payload = rl_payload_of_text(j->g, (const sx *const *)&x->at[1 + n], x->n - 1 - n);
-        if (!payload)
-            return 0;
-    }
-    for (i64 k = 0; k < j->g->operators.n; k++) {
-        const rl_operator *o = &j->g->operators.at[k];
-        if (o->op != IR_NO_OP &&
-            strcmp(rl_operator_name(j->a, o->op, o->reducer), x->at[0]->text) == 0)
-            return add_operator(j, o->op, o->reducer, payload, kids, n);
-    }
-    return 0;
-}
-
-static u32 parse_text(judge *j, const char *text)
-{
-    const sx *all = sx_read(j->a, "proof", text, (i64)strlen(text));
-    return all->n == 1 ? parse(j, all->at[0]) : 0;
-}
-
-/* One spelling for terms that differ in the order of unordered operands. */
-static const char *spell(judge *j, u32 id)
-{
-    const node *x = &j->nodes.at[id];
-    if (x->op == IR_NO_OP)
-        return x->name;
-    const char **kids = NEW_N(j->a, const char *, x->n);
-    for (i64 i = 0; i < x->n; i++)
-        kids[i] = spell(j, x->kids[i]);
-    bool unordered = x->n == 2 && (ir_row(x->op)->flags & IR_COMM);
-    bool swap = unordered && strcmp(kids[0], kids[1]) > 0;
-    str s = str_new(j->a);
-    str_printf(&s, "(%s", x->name);
-    for (i64 i = 0; i < x->n; i++)
-        str_printf(&s, " %s", kids[swap ? 1 - i : i]);
-    str_printf(&s, " :%u)", x->payload);
-    return str_text(&s);
-}
-
 /* ---- rules ----------------------------------------------------------------------------------- */
 
 static const rl_rule *find_rule(const rl_graph *g, const char *name, const char *prefix)
@@ -130,13 +12,13 @@ static const rl_rule *find_rule(const rl_graph *g, const char *name, const char 
     return rl_ruleset_find(g->options.rules, name + n);
 }
 
-static bool match(judge *j, rl_env *env, bool *bound, const rl_term *t, u32 id)
+static bool match(rl_terms *j, rl_env *env, bool *bound, const rl_term *t, u32 id)
 {
-    const node x = j->nodes.at[id];
+    const rl_record x = j->at.at[id];
     if (t->kind == RL_TERM_VAR) {
         rl_binding *b = &env->at[t->var];
         if (bound[t->var])
-            return strcmp(spell(j, b->id), spell(j, id)) == 0;
+            return rl_terms_same(j, b->id, id);
         bound[t->var] = true;
         *b = (rl_binding){.type = x.type, .id = id};
         return true;
@@ -158,11 +40,11 @@ static bool match(judge *j, rl_env *env, bool *bound, const rl_term *t, u32 id)
 
 static u32 make(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
 {
-    judge *j = user;
+    rl_terms *j = user;
     if (l->op == IR_const)
-        return add_leaf(j, rl_number_head(j->g, l->dtype, l->number));
-    return add_operator(j, l->op, l->op == IR_reduce ? l->reducer : IR_NO_REDUCER,
-                        map ? map : rl_axis_payload(j->g, l->op, l->axis), kids, n);
+        return rl_terms_leaf(j, rl_number_head(j->g, l->dtype, l->number));
+    return rl_terms_make(j, l->op, l->op == IR_reduce ? l->reducer : IR_NO_REDUCER,
+                         map ? map : rl_axis_payload(j->g, l->op, l->axis), kids, n);
 }
 
 /* Is `right` what the rule's right side computes from `left`? */
@@ -172,28 +54,28 @@ static eqf_verdict judge_step(void *user, const char *reason, const char *left, 
     const rl_rule *r = find_rule(g, reason, "build.");
     if (!r)
         return EQF_REFUSED;
-    judge j = judge_new(g);
+    rl_terms *j = rl_terms_new(g, arena_child(g->a));
     rl_env env = {.rule = r, .extent = g->extent};
     bool bound[RL_MAX_VARS] = {false}, holds = false;
-    u32 from = parse_text(&j, left), to = parse_text(&j, right);
-    if (from && to && match(&j, &env, bound, r->left, from)) {
-        rl_builder builder = {.make = make, .user = &j};
-        u32 built = rl_build(&env, r->right, (dtype)j.nodes.at[from].type.dtype, &builder);
-        holds = built && strcmp(spell(&j, built), spell(&j, to)) == 0;
+    u32 from = rl_terms_read(j, left), to = rl_terms_read(j, right);
+    if (from && to && match(j, &env, bound, r->left, from)) {
+        rl_builder builder = {.make = make, .user = j};
+        u32 built = rl_build(&env, r->right, (dtype)j->at.at[from].type.dtype, &builder);
+        holds = built && rl_terms_same(j, built, to);
     }
-    arena_free(j.a);
+    arena_free(j->a);
     return holds ? EQF_HOLDS : EQF_REFUSED;
 }
 
-static bool bind_texts(judge *j, const rl_rule *r, const char *const *args, rl_env *env)
+static bool bind_texts(rl_terms *j, const rl_rule *r, const char *const *args, rl_env *env)
 {
     for (i64 v = 0; v < r->n_vars; v++) {
         rl_binding *b = &env->at[v];
         if (r->vars[v].kind == RL_VAR_TERM) {
-            b->id = parse_text(j, args[v]);
+            b->id = rl_terms_read(j, args[v]);
             if (!b->id)
                 return false;
-            b->type = j->nodes.at[b->id].type;
+            b->type = j->at.at[b->id].type;
             continue;
         }
         const sx *value = sx_read(j->a, "proof", args[v], (i64)strlen(args[v]));
@@ -231,14 +113,14 @@ static eqf_verdict judge_guard(void *user, const char *name, const char *const *
     const rl_rule *r = find_rule(g, name, "when.");
     if (!r || (i64)n != r->n_vars)
         return EQF_REFUSED;
-    judge j = judge_new(g);
+    rl_terms *j = rl_terms_new(g, arena_child(g->a));
     rl_env env = {.rule = r, .extent = g->extent};
     eqf_verdict verdict = EQF_REFUSED;
-    if (bind_texts(&j, r, args, &env) && rl_dtypes_fit(r, &env))
+    if (bind_texts(j, r, args, &env) && rl_dtypes_fit(r, &env))
         verdict = !r->when || rl_guard_holds(&env, r->when) ? EQF_HOLDS
                   : holds_with_facts(r, &env)               ? EQF_ASSUMED
                                                             : EQF_REFUSED;
-    arena_free(j.a);
+    arena_free(j->a);
     return verdict;
 }
 

@@ -1,0 +1,153 @@
+/* Terms by themselves, outside of any e-graph: what a proof's text says, typed from its own
+ * operators and leaves. Equal terms are one record; a record also knows the one spelling of all
+ * terms that differ from it in the order of unordered operands. */
+#include "rules/graph_impl.h"
+
+rl_terms *rl_terms_new(rl_graph *g, arena *a)
+{
+    rl_terms *t = NEW(a, rl_terms);
+    t->g = g;
+    t->a = a;
+    vec_push(a, &t->at, (rl_record){0});
+    return t;
+}
+
+static u64 hash_of(const rl_record *x)
+{
+    u64 h = 14695981039346656037u;
+    u32 head[4] = {x->op, x->reducer, x->payload, x->head.i};
+    for (i64 i = 0; i < 4 + x->n; i++)
+        h = (h ^ (i < 4 ? head[i] : x->kids[i - 4])) * 1099511628211u;
+    return h ^ h >> 29;
+}
+
+static bool is_same(const rl_record *x, const rl_record *y)
+{
+    return x->op == y->op && x->reducer == y->reducer && x->payload == y->payload &&
+           x->head.i == y->head.i && x->n == y->n &&
+           (x->n == 0 || memcmp(x->kids, y->kids, (size_t)x->n * sizeof *x->kids) == 0);
+}
+
+/* Where the record is or belongs. */
+static u32 *slot_of(rl_terms *t, const rl_record *x)
+{
+    i64 i = (i64)(hash_of(x) & (u64)(t->slot_count - 1));
+    while (t->slots[i] && !is_same(&t->at.at[t->slots[i]], x))
+        i = (i + 1) & (t->slot_count - 1);
+    return &t->slots[i];
+}
+
+static void grow(rl_terms *t)
+{
+    if (2 * t->at.n < t->slot_count)
+        return;
+    t->slot_count = MAX(64, 4 * t->slot_count);
+    t->slots = NEW_N(t->a, u32, t->slot_count);
+    for (i64 i = 1; i < t->at.n; i++)
+        *slot_of(t, &t->at.at[i]) = (u32)i;
+}
+
+static u32 add(rl_terms *t, rl_record x)
+{
+    grow(t);
+    u32 *slot = slot_of(t, &x);
+    if (*slot)
+        return *slot;
+    x.kids = arena_copy(t->a, x.kids, x.n * (i64)sizeof *x.kids);
+    *slot = (u32)t->at.n;
+    vec_push(t->a, &t->at, x);
+    return *slot;
+}
+
+u32 rl_terms_leaf(rl_terms *t, eqf_head head)
+{
+    const rl_leaf *leaf = rl_leaf_of(t->g, head);
+    if (!leaf)
+        return 0;
+    u32 id = add(t, (rl_record){.type = leaf->type, .head = head});
+    t->at.at[id].spelling = id;
+    return id;
+}
+
+static u32 with_spelling(rl_terms *t, rl_record x)
+{
+    u32 *kids = NEW_N(t->a, u32, x.n), id = add(t, x);
+    if (t->at.at[id].spelling)
+        return id;
+    bool is_it = true;
+    for (i64 i = 0; i < x.n; i++)
+        kids[i] = t->at.at[x.kids[i]].spelling;
+    if (x.n == 2 && (ir_row(x.op)->flags & IR_COMM) && kids[0] > kids[1]) {
+        u32 first = kids[0];
+        kids[0] = kids[1];
+        kids[1] = first;
+    }
+    for (i64 i = 0; i < x.n; i++)
+        is_it = is_it && kids[i] == x.kids[i];
+    x.kids = kids;
+    u32 spelling = is_it ? id : with_spelling(t, x);
+    t->at.at[id].spelling = spelling;
+    return id;
+}
+
+u32 rl_terms_make(rl_terms *t, ir_op op, ir_reducer reducer, u32 payload, const u32 *kids, i64 n)
+{
+    const rl_payload *p = &t->g->payloads.at[payload];
+    rl_label l = rl_label_of(t->g, op, reducer, payload);
+    if (op == IR_concat && p->attr.axis.n != n)
+        return 0;
+    rl_type *x = NEW_N(t->a, rl_type, n);
+    for (i64 i = 0; i < n; i++)
+        x[i] = t->at.at[kids[i]].type;
+    u64 bad = 0;
+    rl_type type = rl_type_of(&l, x, n, &bad);
+    if (bad || type.dtype == DT_NONE)
+        return 0;
+    return with_spelling(t, (rl_record){.type = type,
+                                        .op = op,
+                                        .reducer = reducer,
+                                        .payload = payload,
+                                        .kids = kids,
+                                        .n = n});
+}
+
+static u32 read(rl_terms *t, const sx *x)
+{
+    if (x->kind == SX_SYMBOL || x->kind == SX_STRING) {
+        eqf_head head;
+        rl_must(t->g, eqf_head_symbol(t->g->lang, (eqf_text){x->text, (size_t)x->n}, &head));
+        return rl_terms_leaf(t, head);
+    }
+    if (x->kind != SX_LIST || x->n < 2 || x->at[0]->kind == SX_LIST)
+        return 0;
+    u32 *kids = NEW_N(t->a, u32, x->n), payload = 0;
+    i64 n = 0;
+    while (1 + n < x->n && !(x->at[1 + n]->kind == SX_SYMBOL && x->at[1 + n]->text[0] == ':')) {
+        kids[n] = read(t, x->at[1 + n]);
+        if (!kids[n++])
+            return 0;
+    }
+    if (1 + n < x->n) {
+        payload = rl_payload_of_text(t->g, (const sx *const *)&x->at[1 + n], x->n - 1 - n);
+        if (!payload)
+            return 0;
+    }
+    for (i64 k = 0; k < t->g->operators.n; k++) {
+        const rl_operator *o = &t->g->operators.at[k];
+        if (o->op != IR_NO_OP &&
+            strcmp(rl_operator_name(t->a, o->op, o->reducer), x->at[0]->text) == 0)
+            return rl_terms_make(t, o->op, o->reducer, payload, kids, n);
+    }
+    return 0;
+}
+
+u32 rl_terms_read(rl_terms *t, const char *text)
+{
+    const sx *all = sx_read(t->a, "proof", text, (i64)strlen(text));
+    return all->n == 1 ? read(t, all->at[0]) : 0;
+}
+
+bool rl_terms_same(const rl_terms *t, u32 x, u32 y)
+{
+    return t->at.at[x].spelling == t->at.at[y].spelling;
+}
