@@ -50,6 +50,7 @@ typedef struct trap {
     jmp_buf jump;
     struct trap *outer;
     eqf_ctx *ctx;
+    const char *file, *place; /* of eqf_about, outside */
     eqf_status status;
 } trap;
 
@@ -69,6 +70,11 @@ _Noreturn void eqf_rethrow(eqf_ctx *ctx, eqf_status status);
 /* Records a diagnostic and returns `status`. */
 eqf_status eqf_report(eqf_ctx *ctx, eqf_status status, const char *file, const char *place,
                       const char *format, ...) PRINTF_LIKE(5, 6);
+/* What is worked on until the innermost trap ends, or something else is said; both may be NULL. A
+ * diagnostic about memory or a limit that names no file gets it: those strike anywhere. */
+void eqf_about(eqf_ctx *ctx, const char *file, const char *place);
+/* Forgets the diagnostics from the n-th on: of an attempt that another one replaces. */
+void eqf_forget_from(eqf_ctx *ctx, size_t n);
 /* An invariant of ours is broken. */
 #define eqf_bug(ctx, ...) eqf_throw((ctx), EQF_E_INTERNAL, __FILE__, NULL, __VA_ARGS__)
 
@@ -151,6 +157,11 @@ u64 hash_bytes(const void *p, i64 n, u64 seed);
 u64 hash_u64(u64 x, u64 seed);
 /* 128-bit digest as 32 hexadecimal digits and a NUL. */
 void digest_hex(const void *p, i64 n, char out[33]);
+/* The same of bytes that come in pieces. */
+typedef struct hasher hasher;
+hasher *digest_new(arena *a);
+void digest_add(hasher *h, const void *p, i64 n);
+void digest_end(const hasher *h, char out[33]);
 
 /* Checked arithmetic: false and *out untouched when the result does not fit. */
 bool add_i64(i64 a, i64 b, i64 *out);
@@ -207,6 +218,8 @@ void sx_print(str *out, const sx *x);
 
 /* Whole file into the arena, NUL-terminated past *n. Throws EQF_E_IO; EQF_E_LIMIT above `max`. */
 char *file_read(arena *a, const char *path, i64 max, i64 *n);
+/* The n bytes at `offset` of an open file. Throws EQF_E_IO, naming `path`, also when there are fewer. */
+void file_read_at(eqf_ctx *ctx, int fd, const char *path, void *to, i64 n, i64 offset);
 /* Writes to PATH.tmp-<pid>, syncs, renames; what a link points at is replaced, not the link. A device
  * or a pipe is written to. Throws EQF_E_IO; nothing is left behind then. */
 void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n);
@@ -257,6 +270,8 @@ void tensor_set_i64(tensor *t, i64 i, i64 x);
 /* A .safetensors file: every tensor in the order of the header, data mapped read-only and valid as
  * long as the arena. Throws EQF_E_PARSE naming the tensor; EQF_E_UNSUPPORTED for other dtypes. */
 tensor *safetensors_read(arena *a, const char *path, i64 *count);
+/* The same of a file in memory, which lives as long as the tensors; `path` is for messages. */
+tensor *safetensors_parse(arena *a, const char *path, const void *bytes, i64 size, i64 *count);
 /* Written under a temporary name, then renamed. */
 void safetensors_write(eqf_ctx *ctx, const char *path, const tensor *tensors, i64 count);
 

@@ -18,6 +18,7 @@ struct eqf_ctx {
     diag_entry diags[MAX_DIAGS];
     size_t diag_count;
     trap *innermost;
+    const char *file, *place; /* of eqf_about */
 };
 
 static void *resize_malloc(void *user, void *p, size_t old_size, size_t size)
@@ -42,14 +43,20 @@ eqf_ctx *eqf_ctx_new(const eqf_allocator *allocator)
     return ctx;
 }
 
-void eqf_ctx_clear(eqf_ctx *ctx)
+void eqf_forget_from(eqf_ctx *ctx, size_t n)
 {
-    for (size_t i = 0; i < ctx->diag_count; i++) {
+    for (size_t i = n; i < ctx->diag_count; i++) {
         diag_entry *e = &ctx->diags[i];
         if (e->text)
             ctx->allocator.resize(ctx->allocator.user, e->text, e->size, 0);
     }
-    ctx->diag_count = 0;
+    if (n < ctx->diag_count)
+        ctx->diag_count = n;
+}
+
+void eqf_ctx_clear(eqf_ctx *ctx)
+{
+    eqf_forget_from(ctx, 0);
 }
 
 void eqf_ctx_free(eqf_ctx *ctx)
@@ -102,6 +109,10 @@ static void report_va(eqf_ctx *ctx, eqf_status status, const char *file, const c
         return;
     diag_entry *e = &ctx->diags[ctx->diag_count++];
     *e = (diag_entry){.d = {status, no_text, no_text, eqf_status_name(status)}};
+    if (!file && (status == EQF_E_NO_MEMORY || status == EQF_E_LIMIT)) {
+        file = ctx->file;
+        place = place ? place : ctx->place;
+    }
     if (!file)
         file = no_text;
     if (!place)
@@ -137,6 +148,8 @@ void trap_push(eqf_ctx *ctx, trap *t)
 {
     t->outer = ctx->innermost;
     t->ctx = ctx;
+    t->file = ctx->file;
+    t->place = ctx->place;
     t->status = EQF_OK;
     ctx->innermost = t;
 }
@@ -144,6 +157,13 @@ void trap_push(eqf_ctx *ctx, trap *t)
 void trap_pop(trap *t)
 {
     t->ctx->innermost = t->outer;
+    eqf_about(t->ctx, t->file, t->place);
+}
+
+void eqf_about(eqf_ctx *ctx, const char *file, const char *place)
+{
+    ctx->file = file;
+    ctx->place = place;
 }
 
 _Noreturn void eqf_rethrow(eqf_ctx *ctx, eqf_status status)

@@ -18,7 +18,8 @@ static void close_fd(void *p)
 static int open_regular(arena *a, const char *path, i64 *size)
 {
     eqf_ctx *ctx = arena_ctx(a);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe without a writer is refused, not waited for. */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot open: %s", strerror(errno));
     arena_defer(a, close_fd, (void *)(intptr_t)fd);
@@ -56,6 +57,22 @@ char *file_read(arena *a, const char *path, i64 max, i64 *n)
     *n = got;
     arena_free(scratch);
     return data;
+}
+
+void file_read_at(eqf_ctx *ctx, int fd, const char *path, void *to, i64 n, i64 offset)
+{
+    i64 got = 0;
+    while (got < n) {
+        ssize_t r = pread(fd, (char *)to + got, (size_t)(n - got), (off_t)(offset + got));
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0)
+            eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot read: %s", strerror(errno));
+        if (r == 0)
+            eqf_throw(ctx, EQF_E_IO, path, NULL, "ends after %lld of %lld bytes",
+                      (long long)(offset + got), (long long)(offset + n));
+        got += r;
+    }
 }
 
 void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n)

@@ -1,6 +1,7 @@
 /* Hashes, checked arithmetic, random numbers, half types. */
 #include <math.h>
 #include <stdio.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size, so that it lies in an arena */
 #include <xxhash.h>
 
 #include "base/base.h"
@@ -18,10 +19,38 @@ u64 hash_u64(u64 x, u64 seed)
     return x ^ (x >> 31);
 }
 
+static void print_digest(XXH128_hash_t h, char out[33])
+{
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
 void digest_hex(const void *p, i64 n, char out[33])
 {
-    XXH128_hash_t h = XXH3_128bits(n > 0 ? p : "", (size_t)n);
-    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+    print_digest(XXH3_128bits(n > 0 ? p : "", (size_t)n), out);
+}
+
+struct hasher {
+    XXH3_state_t state;
+};
+
+hasher *digest_new(arena *a)
+{
+    enum { ALIGNMENT = _Alignof(hasher) };
+    u8 *at = arena_alloc(a, (i64)sizeof(hasher) + ALIGNMENT);
+    hasher *h = (hasher *)(void *)(at + (ALIGNMENT - (uintptr_t)at % ALIGNMENT) % ALIGNMENT);
+    XXH3_128bits_reset(&h->state);
+    return h;
+}
+
+void digest_add(hasher *h, const void *p, i64 n)
+{
+    if (n > 0)
+        XXH3_128bits_update(&h->state, p, (size_t)n);
+}
+
+void digest_end(const hasher *h, char out[33])
+{
+    print_digest(XXH3_128bits_digest(&h->state), out);
 }
 
 bool add_i64(i64 a, i64 b, i64 *out)

@@ -133,10 +133,16 @@ static void check_cover(const reading *r, span *spans, i64 n, const tensor *tens
 
 tensor *safetensors_read(arena *a, const char *path, i64 *count)
 {
+    i64 size;
+    const void *file = file_map(a, path, &size);
+    return safetensors_parse(a, path, file, size, count);
+}
+
+tensor *safetensors_parse(arena *a, const char *path, const void *bytes, i64 size, i64 *count)
+{
     reading r = {.ctx = arena_ctx(a), .a = a, .path = arena_strdup(a, path)};
     arena *scratch = arena_child(a);
-    i64 size;
-    const char *file = file_map(a, path, &size);
+    const char *file = bytes;
     if (size < 8)
         eqf_throw(r.ctx, EQF_E_PARSE, path, NULL, "%lld bytes are too few for safetensors",
                   (long long)size);
