@@ -224,11 +224,6 @@ static const tensor *stored(arena *a, const rt_model *m, const tensor *set, i64 
               RT_CHECK_FILE);
 }
 
-static const tensor *read_stored(arena *a, const rt_model *m, i64 *n)
-{
-    return safetensors_read(a, arena_printf(a, "%s/%s", rt_model_directory(m), RT_CHECK_FILE), n);
-}
-
 const eqf_tensor *model_inputs(arena *a, const rt_model *m)
 {
     eqf_ctx *ctx = arena_ctx(a);
@@ -236,7 +231,7 @@ const eqf_tensor *model_inputs(arena *a, const rt_model *m)
     const rt_plan *plan = &package->plan;
     eqf_tensor *inputs = NEW_N(a, eqf_tensor, plan->inputs.n);
     i64 n = 0;
-    const tensor *set = package->has_inputs ? read_stored(a, m, &n) : NULL;
+    const tensor *set = package->has_inputs ? rt_model_check(m, a, &n) : NULL;
     for (i64 i = 0; i < plan->inputs.n; i++) {
         const rt_port *p = &plan->inputs.at[i];
         inputs[i] = show_port(p);
@@ -402,7 +397,7 @@ static tensor output_of(const check *k, i64 i, const void *const *outputs)
 static void check_stored(check *k, const void *const *outputs)
 {
     i64 n;
-    const tensor *set = read_stored(k->a, k->m, &n);
+    const tensor *set = rt_model_check(k->m, k->a, &n);
     for (i64 i = 0; i < k->plan->outputs.n; i++) {
         const rt_port *p = &k->plan->outputs.at[i];
         if (p->buffer < 0)

@@ -88,12 +88,16 @@ f64 rt_now(void);
 /* ---- models (model.c) ------------------------------------------------------------------------ */
 
 typedef struct rt_model rt_model;
-/* Throws EQF_E_IO, EQF_E_NOT_OURS, EQF_E_PARSE, EQF_E_DATA, EQF_E_UNSUPPORTED, EQF_E_MACHINE. */
+/* What is loaded is one package, also while others take its name. Throws EQF_E_IO, EQF_E_NOT_OURS,
+ * EQF_E_PARSE, EQF_E_DATA, EQF_E_UNSUPPORTED, EQF_E_MACHINE. */
 rt_model *rt_load(eqf_ctx *ctx, const char *directory);
 void rt_unload(rt_model *m);
 const rt_package *rt_model_package(const rt_model *m);
 const char *rt_model_directory(const rt_model *m);
 const u8 *rt_model_weights(const rt_model *m);
+/* The tensors of check.safetensors, in `a`, whatever has the package's name by now. Throws through
+ * the context of `a` EQF_E_DATA (there is none; damaged since), EQF_E_IO, EQF_E_PARSE. */
+const tensor *rt_model_check(const rt_model *m, arena *a, i64 *count);
 /* The kernel of a launch; NULL for copies. */
 rt_kernel rt_model_kernel(const rt_model *m, i64 launch);
 

@@ -125,7 +125,7 @@ static inline rt_package *hm_package(arena *a, const char *note)
 }
 
 /* Writes the package into the writer, up to the commit. `note` makes two packages differ. */
-static inline void hm_write(arena *a, pk_writer *w, const char *note)
+static inline rt_package *hm_write(arena *a, pk_writer *w, const char *note)
 {
     rt_package *p = hm_package(a, note);
     tn_compiler cc = tn_probe(a, "cc", NULL);
@@ -149,6 +149,7 @@ static inline void hm_write(arena *a, pk_writer *w, const char *note)
     pk_print_header(&header, p);
     pk_add(w, "equiforge_model.h", str_text(&header), header.n);
     pk_seal(w, p);
+    return p;
 }
 
 /* Status of the whole of it. */

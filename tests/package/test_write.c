@@ -304,6 +304,55 @@ static void test_damage(void **state)
     assert_int_equal(load(note, sizeof note), EQF_E_DATA);
 }
 
+/* A name that is not the digest could be taken for a library that is loaded already. */
+static void test_library_name(void **state)
+{
+    (void)state;
+    char note[64];
+    arena *a = arena_new(ctx, 0);
+    trap t;
+    TRY (ctx, t) {
+        pk_writer *w = pk_begin(a, package);
+        rt_package *p = hm_write(a, w, "x");
+        p->library = "kernels/hand.so";
+        pk_add(w, p->library, "no digest of this", 17);
+        pk_seal(w, p);
+        pk_commit(w);
+    }
+    arena_free(a);
+    assert_int_equal(t.status, EQF_OK);
+    assert_int_equal(load(note, sizeof note), EQF_E_DATA);
+    assert_non_null(strstr(eqf_diag_get(ctx, 0).file, "hand.so"));
+}
+
+/* The reference is read when it is wanted, and is then the one that was loaded. */
+static void test_held_reference(void **state)
+{
+    (void)state;
+    static const char first[] = "\x1a\0\0\0\0\0\0\0{\"__metadata__\":{\"n\":\"a\"}}";
+    arena *a = arena_new(ctx, 0);
+    rt_model *m = NULL;
+    i64 n = -1;
+    trap t;
+    TRY (ctx, t) {
+        for (int i = 0; i < 2; i++) {
+            pk_writer *w = pk_begin(a, package);
+            rt_package *p = hm_write(a, w, i ? "second" : "first");
+            pk_add(w, RT_CHECK_FILE, i ? "no tensors" : first, i ? 10 : (i64)sizeof first - 1);
+            pk_seal(w, p);
+            pk_commit(w);
+            if (i == 0)
+                m = rt_load(ctx, package);
+        }
+        rt_model_check(m, a, &n);
+    }
+    if (t.status != EQF_OK)
+        fail_msg("%s", eqf_diag_get(ctx, 0).message);
+    assert_int_equal(n, 0);
+    rt_unload(m);
+    arena_free(a);
+}
+
 static void test_not_a_package(void **state)
 {
     (void)state;
@@ -360,6 +409,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_kill, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_living_writers_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_library_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_held_reference, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_a_package, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_machine, set_up, tear_down),
     };
