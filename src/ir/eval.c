@@ -293,15 +293,35 @@ static i64 *count_uses(arena *own, const ir_program *p)
     return uses;
 }
 
+/* Inputs that only the sweep reads are widened when the first reader comes: parameters, twice as
+ * large in f64, are not all there at once. */
+static bool *find_late(arena *own, const ir_program *p)
+{
+    bool *late = NEW_N(own, bool, p->nodes.n);
+    for (i64 k = 1; k < p->nodes.n; k++) {
+        const ir_node *node = &p->nodes.at[k];
+        late[k] = node->op == IR_in && is_swept(node);
+        for (i64 i = 0; !is_swept(node) && i < node->arg_count; i++)
+            late[node->args[i].i] = false;
+    }
+    for (i64 i = 0; i < p->outputs.n; i++)
+        late[p->outputs.at[i].term.i] = false;
+    return late;
+}
+
 static void run(eval *e, arena *out, tensor *outputs)
 {
     const ir_program *p = e->p;
     i64 *uses = count_uses(e->own, p);
+    const bool *late = find_late(e->own, p);
     for (i64 k = 1; k < p->nodes.n; k++) {
         const ir_node *node = &p->nodes.at[k];
-        if (uses[k] == 0 || !is_swept(node))
+        if (uses[k] == 0 || !is_swept(node) || late[k])
             continue;
         eval_poll(e);
+        for (i64 i = 0; i < node->arg_count; i++)
+            if (late[node->args[i].i] && !e->values[node->args[i].i].p)
+                eval_node(e, node->args[i].i);
         eval_node(e, (u32)k);
         for (i64 i = 0; i < node->arg_count; i++)
             if (--uses[node->args[i].i] == 0)
