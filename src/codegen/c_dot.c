@@ -83,12 +83,22 @@ static void declare_pointers(c_printer *p, const operand *a, const operand *b)
     c_line(p, "const %s *pb = %s;", c_type(b->dtype), b->base);
 }
 
+/* What one register tile needs: operands and results from its first row and column on. */
+typedef struct block {
+    const kn_ins *x;
+    operand a, b;
+    rows acc, out;
+    i64 m, n, k;
+} block;
+
 /* acc[m][n] + a[m][k] b[k][n], vectors along n. */
-static void print_fma(c_printer *p, const kn_ins *x, rows acc, rows out)
+static void print_fma(c_printer *p, const block *of)
 {
-    operand a = find_operand(p, x->args[1]), b = find_operand(p, x->args[2]);
+    const kn_ins *x = of->x;
+    operand a = of->a, b = of->b;
+    rows acc = of->acc, out = of->out;
     dtype t = x->dtype;
-    i64 m = x->shape[0], n = x->shape[1], k = kn_def(p->k, x->args[1])->shape[1];
+    i64 m = of->m, n = of->n, k = of->k;
     i64 lanes = lanes_for(p, t, n), nv = n / lanes;
     const char *type = vector_type(p, t, lanes);
     const char *at = lanes > 1 ? "_at" : "";
@@ -136,11 +146,12 @@ static void print_fma(c_printer *p, const kn_ins *x, rows acc, rows out)
 }
 
 /* acc[m][n] + a[m][k] b[n][k]^T, vectors along k; what is left of k by scalars. */
-static void print_rowdot(c_printer *p, const kn_ins *x, rows acc, rows out)
+static void print_rowdot(c_printer *p, const block *of)
 {
-    operand a = find_operand(p, x->args[1]), b = find_operand(p, x->args[2]);
-    dtype t = x->dtype;
-    i64 m = x->shape[0], n = x->shape[1], k = kn_def(p->k, x->args[1])->shape[1];
+    operand a = of->a, b = of->b;
+    rows acc = of->acc, out = of->out;
+    dtype t = of->x->dtype;
+    i64 m = of->m, n = of->n, k = of->k;
     i64 lanes = p->vector_bytes / dtype_bytes(t), body = k - k % lanes;
     const char *type = vector_type(p, t, lanes);
     c_line(p, "{");
@@ -189,6 +200,78 @@ static void print_rowdot(c_printer *p, const kn_ins *x, rows acc, rows out)
             c_line(p, "*(%s + %lld) = s%lld_%lld;", out.base, (long long)(i * out.stride + j),
                    (long long)i, (long long)j);
     c_line(p, "}");
+}
+
+/* The block from row `row` and column `column` (expressions, NULL: 0) on. */
+static block block_at(c_printer *p, const block *all, const char *row, i64 m, const char *column,
+                      i64 n)
+{
+    block b = *all;
+    b.m = m;
+    b.n = n;
+    if (row) {
+        b.a.base = arena_printf(p->a, "%s + (%s) * %lld", b.a.base, row,
+                                (long long)b.a.stride[0]);
+        if (b.acc.base)
+            b.acc.base = arena_printf(p->a, "%s + (%s) * %lld", b.acc.base, row,
+                                      (long long)b.acc.stride);
+        b.out.base = arena_printf(p->a, "%s + (%s) * %lld", b.out.base, row,
+                                  (long long)b.out.stride);
+    }
+    if (column) {
+        b.b.base = arena_printf(p->a, "%s + (%s) * %lld", b.b.base, column,
+                                (long long)b.b.stride[1]);
+        if (b.acc.base)
+            b.acc.base = arena_printf(p->a, "%s + %s", b.acc.base, column);
+        b.out.base = arena_printf(p->a, "%s + %s", b.out.base, column);
+    }
+    return b;
+}
+
+static void print_block(c_printer *p, const block *b)
+{
+    if (b->x->sub == KN_DOT_ROWDOT)
+        print_rowdot(p, b);
+    else
+        print_fma(p, b);
+}
+
+/* All register tiles of some rows. */
+static void print_columns(c_printer *p, const block *all, const char *row, i64 m)
+{
+    i64 width = all->x->block[1] > 0 ? MIN(all->x->block[1], all->n) : all->n;
+    i64 whole = all->n / width * width;
+    block b;
+    if (whole == width) {
+        b = block_at(p, all, row, m, NULL, width);
+        print_block(p, &b);
+    } else {
+        c_line(p, "for (i64 jb = 0; jb < %lld; jb += %lld) {", (long long)whole,
+               (long long)width);
+        b = block_at(p, all, row, m, "jb", width);
+        print_block(p, &b);
+        c_line(p, "}");
+    }
+    if (whole == all->n)
+        return;
+    b = block_at(p, all, row, m, arena_printf(p->a, "%lld", (long long)whole), all->n - whole);
+    print_block(p, &b);
+}
+
+static void print_blocks(c_printer *p, const block *all)
+{
+    i64 height = all->x->block[0] > 0 ? MIN(all->x->block[0], all->m) : all->m;
+    i64 whole = all->m / height * height;
+    if (whole == height) {
+        print_columns(p, all, NULL, height);
+    } else {
+        c_line(p, "for (i64 ib = 0; ib < %lld; ib += %lld) {", (long long)whole,
+               (long long)height);
+        print_columns(p, all, "ib", height);
+        c_line(p, "}");
+    }
+    if (whole < all->m)
+        print_columns(p, all, arena_printf(p->a, "%lld", (long long)whole), all->m - whole);
 }
 
 /* Any strides, any dtype: row by row, k outside the columns. */
@@ -244,9 +327,11 @@ void c_dot(c_printer *p, const kn_ins *x)
     } else {
         out.base = arena_printf(p->a, "t%u", r->storage);
     }
-    switch (x->sub) {
-    case KN_DOT_FMA: print_fma(p, x, acc, out); break;
-    case KN_DOT_ROWDOT: print_rowdot(p, x, acc, out); break;
-    default: print_plain(p, x, acc, out); break;
+    if (x->sub == KN_DOT_PLAIN) {
+        print_plain(p, x, acc, out);
+        return;
     }
+    block all = {x, find_operand(p, x->args[1]), find_operand(p, x->args[2]), acc, out,
+                 x->shape[0], x->shape[1], kn_def(p->k, x->args[1])->shape[1]};
+    print_blocks(p, &all);
 }

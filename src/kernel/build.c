@@ -5,6 +5,7 @@
  * kernel writes an output's buffer directly where the output is its term, or a renaming or cut of
  * it that this layout can express. */
 #include "kernel/lower.h"
+#include "kernel/tiled.h"
 
 /* ---- buffers and locations ------------------------------------------------------------------- */
 
@@ -301,9 +302,37 @@ static void find_constants(kn_lower *l)
     }
 }
 
+/* A value that other terms' kernels can read. What has axes, and what only a loop or a lambda knows,
+ * is part of a kernel that computes tiles. */
+static bool is_tensor(const ir_node *node)
+{
+    return ir_kind_of((ir_op)node->op) == IR_A_VALUE && node->axes.n == 0 && !node->is_open &&
+           node->runs.n == 0;
+}
+
+/* Tensors that are combined from tiles without a `comb`: they have no dims that were cut. Operators
+ * on them join their kernel. */
+static void find_deferred(kn_lower *l)
+{
+    for (i64 t = 1; t < l->p->nodes.n; t++) {
+        const ir_node *node = &l->p->nodes.at[t];
+        if (!is_tensor(node))
+            continue;
+        bool is_part = node->op == IR_get || node->op == IR_run ||
+                       (node->op == IR_reduce && node->attr.par.n > 0);
+        for (i64 i = 0; i < node->arg_count; i++)
+            is_part |= l->deferred[node->args[i].i] &&
+                       ir_row((ir_op)node->op)->class_ == IR_EWISE;
+        l->deferred[t] = is_part;
+    }
+}
+
 static void lower_term(kn_lower *l, u32 t)
 {
     const ir_node *node = &l->p->nodes.at[t];
+    for (i64 i = 0; node->op != IR_comb && i < node->arg_count; i++)
+        if (l->deferred[node->args[i].i] && l->at[node->args[i].i].where == KN_ABSENT)
+            kn_lower_tiles(l, node->args[i].i, node->args[i].i);
     switch (ir_row((ir_op)node->op)->class_) {
     case IR_LEAF:
         if (node->op == IR_const) {
@@ -327,6 +356,12 @@ static void lower_term(kn_lower *l, u32 t)
             kn_lower_gather(l, t);
         break;
     case IR_PLAIN: kn_lower_plain(l, t); break;
+    case IR_TILED:
+        if (node->op == IR_comb)
+            kn_lower_tiles(l, t, node->args[0].i);
+        else
+            kn_lower_index(l, t);
+        break;
     default:
         eqf_throw(l->ctx, EQF_E_UNSUPPORTED, l->p->file,
                   intern_text(l->p->names, node->origin), "operator %s cannot be compiled",
@@ -367,16 +402,23 @@ void kn_build(arena *a, const ir_program *p, kn_options options, rt_plan *plan,
     l.live = NEW_N(a, bool, p->nodes.n);
     l.constant = NEW_N(a, bool, p->nodes.n);
     l.want = NEW_N(a, kn_loc, p->nodes.n);
+    l.deferred = NEW_N(a, bool, p->nodes.n);
     i64 *state_of = NEW_N(a, i64, p->inputs.n + 1);
     for (i64 i = 0; i < p->inputs.n; i++)
         lower_input(&l, i, state_of);
     find_live(&l);
     find_constants(&l);
+    find_deferred(&l);
     for (i64 i = 0; i < p->outputs.n; i++)
         make_output(&l, i, state_of);
     for (u32 t = 1; t < (u32)p->nodes.n; t++)
-        if (l.live[t])
+        if (l.live[t] && is_tensor(&p->nodes.at[t]) && !l.deferred[t])
             lower_term(&l, t);
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        u32 t = p->outputs.at[i].term.i;
+        if (l.deferred[t] && l.at[t].where == KN_ABSENT)
+            kn_lower_tiles(&l, t, t);
+    }
     for (i64 i = 0; i < p->outputs.n; i++)
         finish_output(&l, i);
     keep_sources(&l);

@@ -91,6 +91,9 @@ void kn_lower_index(kn_lower *l, u32 term)
     }
     kn_loc x = l->at[node->args[0].i], y = x;
     ir_atoms axis = node->attr.axis, to = node->attr.to;
+    if (node->op == IR_splitdim && ir_is_ragged(l->p, to.at[0]))
+        eqf_throw(l->ctx, EQF_E_UNSUPPORTED, l->p->file, intern_text(l->p->names, node->origin),
+                  "operator splitdim: parts of unequal size have no kernel");
     i64 *stride = NEW_N(l->a, i64, node->dims.n + 1);
     y.dims = node->dims;
     y.stride = stride;
@@ -133,6 +136,11 @@ void kn_lower_index(kn_lower *l, u32 term)
             for (k = 0; k < to.n; k++)
                 if (to.at[k].i == d.i)
                     stride[i] += kn_stride(&x, axis.at[0]) * node->attr.ints.at[1 + k];
+            break;
+        case IR_splitdim:
+            stride[i] = kn_stride(&x, k >= 0 ? axis.at[0] : d);
+            if (k == 0)
+                stride[i] *= kn_extent(l, to.at[1]);
             break;
         default: /* expand */
             stride[i] = kn_stride(&x, d);

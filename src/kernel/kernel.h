@@ -111,6 +111,7 @@ struct kn_ins {
     /* reduce, bcast: the dim; get, carry: which; sort: 1 descending; dot: elements of `buffer` to
      * prefetch in each step of k, from `at` on (0: none) */
     i64 axis;
+    i64 block[2]; /* dot: rows and columns of its register tile; 0: all */
     u8 perm[KN_RANK];
     /* loops */
     kn_var var;
@@ -174,6 +175,8 @@ kn_value kn_reduce(kn_maker *m, ir_reducer r, kn_value x, i64 axis);
  * prefetched; 0: none. b is a `ref` then. */
 kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value b, kn_affine next,
                     i64 ahead);
+/* The dot is computed in register tiles of so many rows and columns. */
+void kn_dot_block(kn_maker *m, kn_value dot, i64 rows, i64 columns);
 kn_value kn_bcast(kn_maker *m, kn_value x, i64 axis, i64 extent); /* a new dim before `axis` */
 kn_value kn_trans(kn_maker *m, kn_value x, const u8 *perm);
 /* Opens a loop; *var and carried[0..n) are its variable and carried values inside. */
@@ -205,6 +208,7 @@ typedef struct kn_options {
     i64 threads;      /* parts are sized for so many; at least 1 */
     bool constants;   /* parameters and constants never change: compute what depends on them alone
                          in `prepare` */
+    const i64 *lanes; /* by atom: lanes of a tile along its axis, 0 or NULL: chosen here */
 } kn_options;
 
 /* Lowers a program. *plan is filled (names and arrays in `a`); *kernels gets each distinct kernel

@@ -29,6 +29,7 @@ typedef struct kn_lower {
     kn_loc *at;       /* by term */
     bool *live;       /* by term: some output needs it */
     bool *constant;   /* by term: computed in `prepare` */
+    bool *deferred;   /* by term: a tensor that is made in a kernel of tiles, when it is asked for */
     VEC(i64) fresh;   /* extents of atoms that the program does not have */
     kn_loc *want;     /* by term: where an output wants its kernel to write; absent: anywhere */
 } kn_lower;

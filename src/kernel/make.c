@@ -292,6 +292,13 @@ kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value
     return result(m, x);
 }
 
+void kn_dot_block(kn_maker *m, kn_value dot, i64 rows, i64 columns)
+{
+    kn_ins *x = m->k->defs.at[dot.i];
+    x->block[0] = rows;
+    x->block[1] = columns;
+}
+
 kn_value kn_bcast(kn_maker *m, kn_value v, i64 axis, i64 extent)
 {
     kn_ins *x = like(m, KN_bcast, &v, 1);

@@ -138,6 +138,10 @@ static void print_ins(str *s, const kn_ins *x, i64 depth)
     }
     if (x->axis != 0)
         str_printf(s, " :axis %lld", (long long)x->axis);
+    if (x->block[0] != 0 || x->block[1] != 0) {
+        str_add(s, " :block ");
+        print_ints(s, x->block, 2);
+    }
     if (x->op == KN_trans) {
         i64 perm[KN_RANK];
         for (i64 d = 0; d < x->rank; d++)
@@ -336,6 +340,8 @@ static void read_field(reader *r, kn_ins *x, const sx *key, const sx *v)
         x->places = p;
     } else if (sx_is(key, ":axis")) {
         x->axis = read_int(r, v);
+    } else if (sx_is(key, ":block")) {
+        read_ints(r, v, x->block, 2);
     } else if (sx_is(key, ":perm")) {
         i64 perm[KN_RANK] = {0};
         read_ints(r, v, perm, KN_RANK);

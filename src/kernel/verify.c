@@ -219,6 +219,8 @@ static void check_dot(const checker *c)
     require(c, x->dtype == (is_half(l->dtype) ? DT_f32 : l->dtype) &&
                    x->dtype == (is_half(r->dtype) ? DT_f32 : r->dtype), "wrong accumulator dtype");
     require(c, x->sub <= KN_DOT_ROWDOT, "unknown kind");
+    require(c, x->block[0] >= 0 && x->block[1] >= 0 && x->block[0] <= x->shape[0],
+            "a register tile with more rows than there are");
     bool floats = dtype_is_float(x->dtype);
     require(c, floats || x->sub == KN_DOT_PLAIN, "this kind is for floats");
     if (x->axis != 0) {

@@ -66,7 +66,7 @@ static void add_program(fixture *f, unit *u, const ir_program *p, u64 seed)
     *b = (bench){.ctx = f->ctx, .a = f->a, .p = p};
     rng r = rng_new(seed);
     b->inputs = bench_inputs(f->a, p, &r);
-    kn_options o = {u->vector_bytes, 1 + (i64)(seed % 4), seed % 2 != 0};
+    kn_options o = {u->vector_bytes, 1 + (i64)(seed % 4), seed % 2 != 0, NULL};
     kn_build(f->a, p, o, &b->plan, &b->kernels);
     for (i64 i = 0; i < b->kernels.n; i++) {
         bool known = false;

@@ -103,7 +103,7 @@ static void test_random(void **state)
         assert_int_equal(fixture_setup(&inner), 0);
         fixture *f = inner;
         job j = {.p = gen_program(f->a, seed, 8 + (i64)(seed % 9), false), .seed = seed,
-                 .options = {16 << (seed % 3), 1 + (i64)(seed % 4), (seed / 3) % 2 != 0}};
+                 .options = {16 << (seed % 3), 1 + (i64)(seed % 4), (seed / 3) % 2 != 0, NULL}};
         must_run(f, &j);
         fixture_teardown(&inner);
     }
@@ -170,7 +170,7 @@ static void test_bad_index(void **state)
         bench b = {.ctx = f->ctx, .a = f->a, .p = read_program(f, texts[i])};
         rng r = rng_new(1);
         b.inputs = bench_inputs(f->a, b.p, &r);
-        kn_build(f->a, b.p, (kn_options){32, 1, true}, &b.plan, &b.kernels);
+        kn_build(f->a, b.p, (kn_options){32, 1, true, NULL}, &b.plan, &b.kernels);
         assert_int_equal(bench_run(&b), 1);
     }
 }
@@ -184,8 +184,8 @@ static void test_prepare(void **state)
            " (parameter B f32 (N)) (output Y (add (matmul X (exp W) :axis {K}) (neg B)) (M N)))");
     rt_plan with = {0}, without = {0};
     kn_kernels kernels = {0};
-    kn_build(f->a, p, (kn_options){32, 1, true}, &with, &kernels);
-    kn_build(f->a, p, (kn_options){32, 1, false}, &without, &kernels);
+    kn_build(f->a, p, (kn_options){32, 1, true, NULL}, &with, &kernels);
+    kn_build(f->a, p, (kn_options){32, 1, false, NULL}, &without, &kernels);
     assert_int_equal(with.launches.n, 2);
     assert_true(with.prepare.n >= 2);
     assert_int_equal(with.parameters.n, 0);

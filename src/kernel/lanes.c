@@ -1,0 +1,152 @@
+/* How many lanes a tile has along each axis of a kernel: a schedule by rule of thumb, from where
+ * values lie and what products sum.
+ *
+ * Atoms that both operands of a product have and that it does not sum get one lane, as do all but
+ * one of its rows, of its columns and of what it sums. Then tiles are cut until every value has at
+ * most three dims and few enough elements to stay in the first-level cache. */
+#include "kernel/tiled.h"
+
+enum { LONG = 256, SUMMED = 128, COLUMNS = 64, ROWS = 32, LARGEST = 4096 };
+
+typedef struct roles {
+    kn_lower *l;
+    bool *seen;        /* by term: part of the kernel */
+    bool *cut;         /* by atom: has an axis here */
+    i64 *lanes;
+} roles;
+
+static i64 extent(const roles *r, ir_atom d)
+{
+    return ir_extent(r->l->p, d);
+}
+
+/* n cut into equal tiles of at most `most`, or unequal ones when that would make small tiles. */
+static i64 fit(i64 n, i64 most)
+{
+    if (n <= most)
+        return n;
+    for (i64 d = most; d > most / 2; d--)
+        if (n % d == 0)
+            return d;
+    return most;
+}
+
+static void find_terms(roles *r, u32 root)
+{
+    const ir_program *p = r->l->p;
+    r->seen[root] = true;
+    for (u32 k = root; k > 0; k--) {
+        const ir_node *node = &p->nodes.at[k];
+        if (!r->seen[k] || (node->axes.n == 0 && r->l->at[k].where != KN_ABSENT))
+            continue;
+        for (i64 i = 0; i < node->axes.n; i++)
+            r->cut[node->axes.at[i].i] = true;
+        for (i64 i = 0; i < node->arg_count; i++)
+            r->seen[node->args[i].i] = true;
+    }
+}
+
+static void limit(roles *r, ir_atom d, i64 most)
+{
+    if (r->cut[d.i] && r->lanes[d.i] > most)
+        r->lanes[d.i] = fit(extent(r, d), most);
+}
+
+/* Leaves lanes to the atom of the list with the most positions only. */
+static void keep_one(roles *r, const ir_atom *at, i64 n, i64 most)
+{
+    i64 best = -1;
+    for (i64 i = 0; i < n; i++)
+        if (r->lanes[at[i].i] > 1 &&
+            (best < 0 || !r->cut[at[i].i] || extent(r, at[i]) > extent(r, at[best])))
+            best = i;
+    for (i64 i = 0; i < n; i++)
+        limit(r, at[i], i == best ? most : 1);
+}
+
+static void limit_product(roles *r, const ir_node *node)
+{
+    const ir_program *p = r->l->p;
+    const ir_node *x[2] = {&p->nodes.at[node->args[0].i], &p->nodes.at[node->args[1].i]};
+    i64 n[3] = {0};
+    ir_atom *at[3];
+    for (i64 i = 0; i < 3; i++)
+        at[i] = NEW_N(r->l->a, ir_atom, x[0]->dims.n + x[1]->dims.n + 1);
+    for (i64 o = 0; o < 2; o++)
+        for (i64 i = 0; i < x[o]->dims.n; i++) {
+            ir_atom d = x[o]->dims.at[i];
+            bool shared = ir_has(x[1 - o]->dims, d);
+            if (!ir_has(node->attr.axis, d)) {
+                if (shared)
+                    limit(r, d, 1);
+                else
+                    at[o][n[o]++] = d;
+            } else if (o == 0 || !shared) {
+                at[2][n[2]++] = d;
+            }
+        }
+    keep_one(r, at[0], n[0], COLUMNS);
+    keep_one(r, at[1], n[1], COLUMNS);
+    keep_one(r, at[2], n[2], SUMMED);
+}
+
+static i64 lanes_in(const roles *r, const ir_node *node, ir_atom d)
+{
+    bool is_cut = node->is_open ? r->cut[d.i] : ir_has(node->axes, d);
+    return is_cut ? r->lanes[d.i] : extent(r, d);
+}
+
+/* Cuts the tile of one value: first to three dims, then in size. False when it is small enough. */
+static bool cut_value(roles *r, const ir_node *node)
+{
+    i64 dims = 0, size = 1, most = -1, least = -1;
+    for (i64 i = 0; i < node->dims.n; i++) {
+        ir_atom d = node->dims.at[i];
+        i64 lanes = lanes_in(r, node, d);
+        if (lanes == 1)
+            continue;
+        dims++;
+        size *= lanes;
+        if (!r->cut[d.i])
+            continue;
+        if (most < 0 || lanes > lanes_in(r, node, node->dims.at[most]))
+            most = i;
+        if (least < 0 || lanes < lanes_in(r, node, node->dims.at[least]))
+            least = i;
+    }
+    if (dims > KN_RANK && least >= 0)
+        limit(r, node->dims.at[least], 1);
+    else if (size > LARGEST && most >= 0)
+        limit(r, node->dims.at[most], MAX(lanes_in(r, node, node->dims.at[most]) / 2, 1));
+    else
+        return false;
+    return true;
+}
+
+const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
+{
+    const ir_program *p = l->p;
+    roles r = {.l = l};
+    r.seen = NEW_N(l->a, bool, p->nodes.n);
+    r.cut = NEW_N(l->a, bool, p->atoms.n);
+    r.lanes = NEW_N(l->a, i64, p->atoms.n);
+    find_terms(&r, root);
+    for (u32 d = 1; d < (u32)p->atoms.n; d++) {
+        ir_atom atom = {d};
+        i64 n = extent(&r, atom);
+        bool outer = ir_has(p->nodes.at[root].dims, atom) && kn_stride(out, atom) != 1;
+        r.lanes[d] = r.cut[d] ? fit(n, outer ? ROWS : LONG) : n;
+    }
+    for (u32 k = 1; k <= root; k++)
+        if (r.seen[k] && (p->nodes.at[k].op == IR_tile_matmul || p->nodes.at[k].op == IR_matmul))
+            limit_product(&r, &p->nodes.at[k]);
+    for (u32 k = 1; k <= root; k++)
+        while (r.seen[k] && ir_kind_of((ir_op)p->nodes.at[k].op) == IR_A_VALUE &&
+               cut_value(&r, &p->nodes.at[k])) {
+        }
+    if (l->o.lanes)
+        for (u32 d = 1; d < (u32)p->atoms.n; d++)
+            if (r.cut[d] && l->o.lanes[d] > 0)
+                r.lanes[d] = MIN(l->o.lanes[d], extent(&r, (ir_atom){d}));
+    return r.lanes;
+}

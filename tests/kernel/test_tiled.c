@@ -1,0 +1,101 @@
+/* Kernels of tiled forms: the written derivations of tests/ir/tiled, one output at a time, with the
+ * tiles that the lowering chooses and with random ones, agree with the reference interpreter. */
+#include "ir/check.h"
+#include "kernel/harness.h"
+
+static const char *const files[] = {
+    "rmsnorm-gemm", "swiglu", "layernorm-gemm", "attention", "attention-split", "lora",
+    "mla",          "masks",  "row-softmax",    "moments",   "nested",
+};
+
+/* Forms that no kernel exists for: contributions stored side by side, parts of unequal size. */
+static const char *const without[] = {"Y.split-k", "O.split", "O.split-sum", "O.flash-decoding"};
+
+static bool has_kernel(const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(without); i++)
+        if (strcmp(without[i], name) == 0)
+            return false;
+    return true;
+}
+
+typedef struct job {
+    const ir_program *p; /* with one output */
+    kn_options options;
+    u64 seed;
+    i64 kernels;
+} job;
+
+static void run_job(fixture *f, const void *arg)
+{
+    const job *j = arg;
+    bench b = {.ctx = f->ctx, .a = f->a, .p = j->p};
+    rng r = rng_new(j->seed);
+    b.inputs = bench_inputs(f->a, j->p, &r);
+    tensor want;
+    ir_eval(j->p, b.inputs, f->a, &want, (ir_eval_options){0});
+    kn_build(f->a, j->p, j->options, &b.plan, &b.kernels);
+    assert_int_equal(bench_run(&b), 0);
+    f64 e = bench_error(&b, 0, &want);
+    if (!(e <= 1e-4)) {
+        str s = str_new(f->a);
+        for (i64 i = 0; i < b.kernels.n; i++)
+            kn_print(&s, b.kernels.at[i]);
+        fail_msg("%s: %s differs by %g, seed %llu\n%s", j->p->file,
+                 intern_text(j->p->names, j->p->outputs.at[0].name), e,
+                 (unsigned long long)j->seed, str_text(&s));
+    }
+}
+
+static i64 *random_lanes(fixture *f, const ir_program *p, u64 seed)
+{
+    rng r = rng_new(seed);
+    i64 *lanes = NEW_N(f->a, i64, p->atoms.n);
+    for (u32 d = 1; d < (u32)p->atoms.n; d++) {
+        i64 n = ir_extent(p, (ir_atom){d}), choices[] = {1, 1, 2, 3, n - 1, n};
+        lanes[d] = MAX(choices[rng_below(&r, 6)], 1);
+    }
+    return lanes;
+}
+
+static void test_derivations(void **state)
+{
+    (void)state;
+    i64 random_ones = 0;
+    for (i64 i = 0; i < COUNT_OF(files); i++)
+        for (u64 seed = 0; seed < 40; seed++) {
+            void *inner = NULL;
+            assert_int_equal(fixture_setup(&inner), 0);
+            fixture *f = inner;
+            i64 n;
+            const char *path = arena_printf(f->a, "%s/ir/tiled/%s.eqf", EQF_TEST_DIR, files[i]);
+            char *text = file_read(f->a, path, 1 << 20, &n);
+            const ir_program *p = ir_read(f->a, files[i], text, n);
+            for (i64 k = 0; k < p->outputs.n; k++) {
+                ir_program one = *p;
+                one.outputs.at = &p->outputs.at[k];
+                one.outputs.n = 1;
+                const char *name = intern_text(p->names, one.outputs.at[0].name);
+                job j = {.p = &one, .seed = seed,
+                         .options = {16 << (seed % 3), 1 + (i64)(seed % 4), seed % 2 != 0, NULL}};
+                if (seed > 5)
+                    j.options.lanes = random_lanes(f, p, seed);
+                eqf_status status = attempt(f, run_job, &j);
+                bool may_refuse = status == EQF_E_UNSUPPORTED && j.options.lanes;
+                if (status != EQF_OK && !may_refuse && has_kernel(name))
+                    fail_msg("%s: %s, seed %llu: %s: %s", files[i], name,
+                             (unsigned long long)seed, last_diag(f).place, last_diag(f).message);
+                random_ones += status == EQF_OK && j.options.lanes;
+            }
+            fixture_teardown(&inner);
+        }
+    assert_true(random_ones > 500);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_derivations),
+    };
+    return cmocka_run_group_tests_name("kernel_tiled", tests, NULL, NULL);
+}
