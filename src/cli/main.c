@@ -137,10 +137,31 @@ static int run_verb(const cli_verb *verb, int argc, char **argv)
     return code;
 }
 
+/* Files are mapped. One that is cut short meanwhile ends the tool here, with what an error has: a
+ * line, an exit code, an object where one is wanted. Nothing was written to where results go. */
+static volatile bool wants_json;
+
+static void on_lost_file(int signal_number)
+{
+    static const char line[] = "equiforge: a file was cut short, or lost, while it was being read\n";
+    static const char object[] =
+        "{\"error\":{\"file\":\"\",\"place\":\"\",\"reason\":\"a file was cut short, or lost, while "
+        "it was being read\",\"code\":\"EQF_E_IO\"}}\n";
+    (void)signal_number;
+    ssize_t told = write(STDERR_FILENO, line, sizeof line - 1);
+    if (wants_json)
+        told += write(STDOUT_FILENO, object, sizeof object - 1);
+    _exit(told < 0 ? EXIT_MACHINE : EXIT_INPUT);
+}
+
 /* What the caller closed stays closed to output, but no file opened later gets its number. A limit
  * on the size of files is an error of the write, not the end of the process. */
-static void settle(void)
+static void settle(int argc, char **argv)
 {
+    for (int i = 1; i < argc; i++)
+        wants_json = wants_json || strcmp(argv[i], "--json") == 0;
+    struct sigaction action = {.sa_handler = on_lost_file};
+    sigaction(SIGBUS, &action, NULL);
     for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY))
         if (fd > STDERR_FILENO) {
             close(fd);
@@ -151,7 +172,7 @@ static void settle(void)
 
 int main(int argc, char **argv)
 {
-    settle();
+    settle(argc, argv);
     int code = EXIT_USAGE;
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {

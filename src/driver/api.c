@@ -431,6 +431,7 @@ static void check_computed(check *k, eqf_program *program, const void *const *in
         if (p->inputs.at[i].role == IR_INPUT)
             all[i].data = (void *)(uintptr_t)inputs[next++];
     reference r = reference_make(k->a, p, all, threads, NULL);
+    program_expect_unchanged(program);
     for (i64 i = 0; i < k->plan->outputs.n; i++) {
         if (k->plan->outputs.at[i].buffer < 0)
             continue;

@@ -12,6 +12,8 @@
 #ifndef EQF_DRIVER_DRIVER_H
 #define EQF_DRIVER_DRIVER_H
 
+#include <sys/stat.h>
+
 #include "equiforge.h"
 #include "frontend/frontend.h"
 #include "ir/ir.h"
@@ -25,6 +27,7 @@ struct eqf_program {
     eqf_program_summary summary;
     const char *path, *text;
     const char *inputs_path, *weights_path; /* NULL: none */
+    struct stat seen[3];                    /* these files, when they were opened */
     u64 seed;
     f64 read_s;
     char digest[33];      /* of the text */
@@ -72,6 +75,9 @@ const i64 *program_shape(const eqf_program *p, const ir_port *port);
 /* A tensor for each input port: user inputs from --inputs or seeded, the others from the archive,
  * the weights file, or seeded in a text without one. Loads them once. */
 const tensor *program_data(eqf_program *p);
+/* Data is mapped where it can be, so a file that is written to in place takes it away. Throws EQF_E_IO
+ * when that happened: what was made of the data belongs to no program. */
+void program_expect_unchanged(const eqf_program *p);
 
 /* ---- ranges.c ---------------------------------------------------------------------------------
  */

@@ -263,9 +263,11 @@ static void write_weights(making *m)
     if (plan->prepare.n > 0) {
         tn_end end = tn_wait(tn_start_body(scratch, prepare_body, j, (tn_limits){.cpu_s = 3600}),
                              m->options.cancel);
-        if (!tn_succeeded(end))
+        if (!tn_succeeded(end)) {
+            program_expect_unchanged(m->program);
             eqf_throw(m->ctx, EQF_E_MISMATCH, m->program->path, NULL,
                       "computing constants failed: %s", tn_describe(m->a, end));
+        }
         if (j->shared->status != EQF_OK)
             eqf_throw(m->ctx, j->shared->status, m->program->path, NULL,
                       "computing constants failed: %s", j->shared->message);
@@ -427,6 +429,7 @@ static void verify(making *m)
 {
     begin(m, "verifying");
     pk_seal(m->writer, &m->package);
+    program_expect_unchanged(m->program);
     m->verified = verify_package(m->a, m->ir, &m->package, pk_directory(m->writer), m->data,
                                  &m->reference, m->threads, TIMING_S, m->options.cancel);
     for (i64 i = 0; i < m->ir->outputs.n; i++)
@@ -500,6 +503,7 @@ static void optimize(making *m, const char *path)
     write_report(m);
     pk_seal(m->writer, &m->package);
     keep_report(m, path);
+    program_expect_unchanged(m->program);
     pk_commit(m->writer);
 }
 

@@ -224,6 +224,10 @@ static void summarize(eqf_program *p)
 static void read_program(eqf_program *p, const eqf_read_options *o)
 {
     f64 start = rt_now();
+    const char *const paths[] = {p->path, p->inputs_path, p->weights_path};
+    for (i64 i = 0; i < COUNT_OF(paths); i++)
+        if (paths[i] && stat(paths[i], &p->seen[i]) != 0)
+            p->seen[i] = (struct stat){0}; /* whoever opens it says why it cannot be */
     dim_values dims = {0};
     parse_dims(p->a, o, &dims);
     fe_read_options options = {.model = o->model, .use_hints = true};
@@ -317,6 +321,21 @@ static void check_given(const eqf_program *p, const char *file, const tensor *go
                   str_text(&wanted));
 }
 
+void program_expect_unchanged(const eqf_program *p)
+{
+    const char *const paths[] = {p->path, p->inputs_path, p->weights_path};
+    for (i64 i = 0; i < COUNT_OF(paths); i++) {
+        struct stat now;
+        const struct stat *seen = &p->seen[i];
+        bool is_same = paths[i] && stat(paths[i], &now) == 0 && now.st_dev == seen->st_dev &&
+                       now.st_ino == seen->st_ino; /* another file of this name does no harm */
+        if (is_same &&
+            (now.st_size != seen->st_size || now.st_mtim.tv_sec != seen->st_mtim.tv_sec ||
+             now.st_mtim.tv_nsec != seen->st_mtim.tv_nsec))
+            eqf_throw(p->ctx, EQF_E_IO, paths[i], NULL, "was written to while it was being read");
+    }
+}
+
 static void load_port(eqf_program *p, i64 i, const tensor *given, i64 n, const char *file)
 {
     const ir_port *port = &p->ir->inputs.at[i];
@@ -333,11 +352,18 @@ static void load_port(eqf_program *p, i64 i, const tensor *given, i64 n, const c
         t->data = g->data;
         return;
     }
+    const ir_source *source = &p->ir->source;
+    bool is_stored = port->role != IR_INPUT && !program_is_text(p);
+    if (is_stored && source->map) /* only read: nothing writes to the data of a program */
+        t->data = (void *)(uintptr_t)source->map(source->user, p->ctx, i);
+    if (t->data)
+        return;
+    eqf_about(p->ctx, p->path, t->name);
     t->data = rt_big_alloc(p->a, tensor_bytes(p->ctx, t));
-    if (port->role == IR_INPUT || program_is_text(p))
+    if (!is_stored)
         rt_seeded(p->ctx, t, p->seed, p->ranges[i]);
     else if (tensor_count(p->ctx, t->rank, t->shape) > 0)
-        p->ir->source.read(p->ir->source.user, p->ctx, i, t->data);
+        source->read(source->user, p->ctx, i, t->data);
 }
 
 const tensor *program_data(eqf_program *p)

@@ -171,6 +171,10 @@ typedef struct fe_value {
     u8 rank;
     u32 dtype;             /* fe_dtype of a tensor, or a code that we do not know */
     const fe_expr **sizes; /* rank entries; constants are FE_EXPR_INT */
+    /* In elements, rank entries; NULL when the file gives none. They are those of eager's tensors,
+     * so they say what shares memory with what, and nothing about values. */
+    const fe_expr **strides;
+    const fe_expr *offset; /* of the first element in its storage, where there are strides */
     const fe_expr *number; /* of a symbolic number; NULL when the file gives none */
     i64 node;              /* graph->nodes[node] computes it; -1: an input of the graph */
     i64 uses;              /* arguments of nodes and graph outputs that name it */
@@ -334,6 +338,9 @@ fe_program *fe_read_pt2_bytes(arena *a, const char *file, const void *bytes, i64
  * several weights is read once; the CRC of every record that is read is verified. Throws EQF_E_DATA
  * naming the weight when it is absent or damaged. */
 void fe_weight_read(fe_program *p, const fe_weight *w, void *out);
+/* The same bytes where they lie in the archive, valid as long as the program, their CRC verified;
+ * NULL when they have to be read: compressed, strided, not aligned. */
+const void *fe_weight_map(fe_program *p, const fe_weight *w);
 
 /* The argument called `name`, or NULL. */
 const fe_arg *fe_find_arg(const fe_node *n, const char *name);

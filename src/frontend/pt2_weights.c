@@ -207,7 +207,8 @@ void fe_read_weights(fe_reader *r, const char *model)
 
 /* ---- reading bytes ------------------------------------------------------------------------- */
 
-static bool is_whole(const fe_weight *w)
+/* Do its elements lie in row-major order without gaps? */
+static bool is_dense(const fe_weight *w)
 {
     i64 stride = 1;
     for (i64 i = w->rank; i-- > 0;) {
@@ -215,7 +216,12 @@ static bool is_whole(const fe_weight *w)
             return false;
         stride *= w->sizes[i];
     }
-    return w->offset == 0 && w->bytes == w->storage_bytes;
+    return true;
+}
+
+static bool is_whole(const fe_weight *w)
+{
+    return is_dense(w) && w->offset == 0 && w->bytes == w->storage_bytes;
 }
 
 /* Row-major copy of the view; count > 0. Runs of stride 1 in the last dim are copied at once. */
@@ -264,4 +270,20 @@ void fe_weight_read(fe_program *p, const fe_weight *w, void *out)
     gather(w, item, bytes, out);
     if (own)
         arena_free(own);
+}
+
+const void *fe_weight_map(fe_program *p, const fe_weight *w)
+{
+    fe_archive *ar = p->archive;
+    fe_storage *s = &ar->storages.at[w->storage];
+    i64 item = fe_dtype_bytes(w->dtype);
+    if (w->is_absent || item == 0 || w->count == 0 || !is_dense(w))
+        return NULL;
+    const u8 *bytes = fe_zip_content(ar->zip, s->entry);
+    if (!bytes || (uintptr_t)bytes % (uintptr_t)item != 0)
+        return NULL;
+    if (!s->is_good)
+        fe_zip_read(ar->zip, s->entry, EQF_E_DATA, w->fqn, NULL);
+    s->is_good = true;
+    return bytes + w->offset * item;
 }

@@ -362,15 +362,26 @@ typedef struct weights {
     i64 n;
 } weights;
 
-static void read_weight(void *user, eqf_ctx *ctx, i64 i, void *out)
+static const fe_weight *weight_of(const weights *w, eqf_ctx *ctx, i64 i)
 {
-    weights *w = user;
     if (i < 0 || i >= w->n || !w->by_port[i])
         eqf_throw(ctx, EQF_E_DATA, w->source->file, "", "this input has no stored data");
     if (fe_dtype_of(w->by_port[i]->dtype) != w->dtypes[i])
         eqf_throw(ctx, EQF_E_UNSUPPORTED, w->source->file, w->by_port[i]->fqn,
                   "data of a dtype that has no meaning here");
-    fe_weight_read(w->source, w->by_port[i], out);
+    return w->by_port[i];
+}
+
+static void read_weight(void *user, eqf_ctx *ctx, i64 i, void *out)
+{
+    weights *w = user;
+    fe_weight_read(w->source, weight_of(w, ctx, i), out);
+}
+
+static const void *map_weight(void *user, eqf_ctx *ctx, i64 i)
+{
+    weights *w = user;
+    return fe_weight_map(w->source, weight_of(w, ctx, i));
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -429,7 +440,7 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
     }
     w->dtypes = dtypes;
     w->n = n_ports;
-    l->p->source = (ir_source){read_weight, w};
+    l->p->source = (ir_source){read_weight, map_weight, w};
     u32 *roots = NEW_N(l->a, u32, n_out);
     for (i64 i = 0; i < n_out; i++)
         roots[i] = outputs[i].t->term;
@@ -452,7 +463,7 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
         ir_verify(p, "normalize");
     }
     p = ir_canonical(l->a, p);
-    p->source = (ir_source){read_weight, w};
+    p->source = (ir_source){read_weight, map_weight, w};
     return p;
 }
 

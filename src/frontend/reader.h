@@ -23,6 +23,7 @@ typedef struct fe_entry {
     i64 size;   /* of the content */
     i64 packed; /* bytes in the file */
     i64 header; /* offset of the local header */
+    i64 data;   /* offset of the packed bytes */
     u16 method; /* 0 stored, 8 deflated; others are refused by fe_zip_check */
     u16 flags;
     i64 storage; /* pt2_weights.c: 1 + number of the storage it holds; 0: none yet */
@@ -35,6 +36,7 @@ typedef struct fe_zip {
     fe_entry *entries; /* in the order of the central directory */
     intern *names;     /* id of a name = 1 + index of its entry */
     void *handle;      /* of libzip */
+    const u8 *bytes;   /* the whole file, mapped; NULL where the system does not map it */
 } fe_zip;
 
 /* A regular file; or n bytes, which must outlive `a`. Throws EQF_E_NOT_OURS when it is no zip
@@ -45,8 +47,11 @@ fe_zip *fe_zip_open_bytes(arena *a, const char *file, const void *bytes, i64 n);
 fe_entry *fe_zip_find(const fe_zip *z, const char *name);
 /* Throws unless the member can be read: method, encryption, ratio. */
 void fe_zip_check(const fe_zip *z, const fe_entry *e);
-/* Exactly e->size bytes. Throws `damaged` when the data is shorter, longer or fails its CRC.
- * `place` is what the message names; NULL: the member. */
+/* The content where it lies in the file, valid as long as the archive; NULL when it is compressed
+ * or cannot be mapped. Not checked: see fe_zip_read. */
+const u8 *fe_zip_content(const fe_zip *z, const fe_entry *e);
+/* Exactly e->size bytes; `out` NULL only checks them. Throws `damaged` when the data is shorter,
+ * longer or fails its CRC. `place` is what the message names; NULL: the member. */
 void fe_zip_read(const fe_zip *z, const fe_entry *e, eqf_status damaged, const char *place,
                  void *out);
 
@@ -145,6 +150,7 @@ typedef struct fe_storage {
     fe_entry *entry;
     i64 uses;
     u8 *bytes; /* kept once read when several weights share it */
+    bool is_good; /* its CRC was found to fit */
 } fe_storage;
 
 typedef struct fe_archive {

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zip.h>
@@ -25,6 +26,7 @@ enum {
     CENTRAL_BYTES = 46,
     LOCAL_BYTES = 30,
     MAX_COMMENT = 65535,
+    PIECE_BYTES = 1 << 16,
     MAX_CENTRAL = 256 << 20,
     IS_ENCRYPTED = 1,
     ZIP64_FIELD = 1
@@ -281,7 +283,7 @@ static void check_extents(arena *scratch, const source *s, const fe_zip *z, i64 
     if (z->n > 1)
         qsort(order, (size_t)z->n, sizeof *order, by_header);
     for (i64 i = 0; i < z->n; i++) {
-        const fe_entry *e = order[i];
+        fe_entry *e = order[i];
         i64 limit = i + 1 < z->n ? order[i + 1]->header : directory_at;
         u8 local[LOCAL_BYTES];
         if (e->header > directory_at - LOCAL_BYTES)
@@ -295,6 +297,7 @@ static void check_extents(arena *scratch, const source *s, const fe_zip *z, i64 
         if (data + e->packed > limit)
             malformed(s, e->name, "overlaps %s",
                       i + 1 < z->n ? order[i + 1]->name : "the directory");
+        e->data = data;
     }
 }
 
@@ -365,6 +368,29 @@ static void release_fd(void *p)
     close(*(int *)p);
 }
 
+typedef struct mapping {
+    void *at;
+    size_t n;
+} mapping;
+
+static void release_mapping(void *p)
+{
+    mapping *m = p;
+    munmap(m->at, m->n);
+}
+
+/* Costs address space only. Where the system does not map the file, members are read. */
+static void map_file(arena *a, fe_zip *z, int fd, i64 n)
+{
+    mapping *m = NEW(a, mapping);
+    void *at = mmap(NULL, (size_t)n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED)
+        return;
+    *m = (mapping){at, (size_t)n};
+    arena_defer(a, release_mapping, m);
+    z->bytes = at;
+}
+
 /* Takes over what zip_open and zip_fdopen return. */
 static void attach(arena *a, fe_zip *z, zip_t *handle, const zip_error_t *error)
 {
@@ -407,6 +433,7 @@ fe_zip *fe_zip_open(arena *a, const char *path)
     if (!S_ISREG(st.st_mode))
         eqf_throw(z->ctx, EQF_E_IO, path, NULL, "not a regular file");
     scan(a, &(source){.ctx = z->ctx, .file = z->file, .fd = *fd, .n = st.st_size}, z);
+    map_file(a, z, *fd, st.st_size);
     /* The same descriptor, so that what was scanned is what is read. */
     int copy = dup(*fd), code = 0;
     zip_t *handle = copy < 0 ? NULL : zip_fdopen(copy, ZIP_CHECKCONS, &code);
@@ -423,6 +450,7 @@ fe_zip *fe_zip_open_bytes(arena *a, const char *file, const void *bytes, i64 n)
 {
     fe_zip *z = new_zip(a, file);
     scan(a, &(source){.ctx = z->ctx, .file = z->file, .memory = bytes, .n = n}, z);
+    z->bytes = bytes;
     zip_error_t error;
     zip_error_init(&error);
     zip_source_t *from = zip_source_buffer_create(bytes, (zip_uint64_t)n, 0, &error);
@@ -456,11 +484,18 @@ void fe_zip_check(const fe_zip *z, const fe_entry *e)
                   (long long)e->packed, (long long)e->size);
 }
 
+const u8 *fe_zip_content(const fe_zip *z, const fe_entry *e)
+{
+    return z->bytes && e->method == ZIP_CM_STORE ? z->bytes + e->data : NULL;
+}
+
 /* False when the data is not exactly e->size bytes of the recorded CRC. */
 static bool read_all(zip_file_t *f, u8 *out, i64 size)
 {
+    u8 piece[PIECE_BYTES];
     for (i64 done = 0; done < size;) {
-        zip_int64_t got = zip_fread(f, out + done, (zip_uint64_t)MIN(size - done, (i64)1 << 30));
+        i64 room = MIN(size - done, out ? (i64)1 << 30 : PIECE_BYTES);
+        zip_int64_t got = zip_fread(f, out ? out + done : piece, (zip_uint64_t)room);
         if (got <= 0)
             return false;
         done += got;

@@ -208,9 +208,11 @@ typedef struct ir_port {
 } ir_port;
 
 /* Reads the data of input port `i` as a dense row-major tensor in its dtype; throws EQF_E_DATA when
- * there is none. */
+ * there is none. `map` gives it where it lies in a file, as long as the program lives, or NULL when
+ * it can only be read. */
 typedef struct ir_source {
     void (*read)(void *user, eqf_ctx *ctx, i64 i, void *out);
+    const void *(*map)(void *user, eqf_ctx *ctx, i64 i);
     void *user;
 } ir_source;
 

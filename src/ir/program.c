@@ -22,7 +22,7 @@ ir_program *ir_program_new(arena *a, const char *file, const char *name)
     p->name = intern_cstr(p->names, name ? name : "");
     vec_push(a, &p->atoms, (ir_atom_info){.extent = 1});
     vec_push(a, &p->nodes, (ir_node){0});
-    p->source = (ir_source){no_data, p};
+    p->source = (ir_source){.read = no_data, .user = p};
     p->slot_count = 64;
     p->slots = NEW_N(a, u32, p->slot_count);
     return p;

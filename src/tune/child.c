@@ -86,6 +86,7 @@ static void become_child(int output, pid_t parent, tn_limits limits, bool keeps_
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGBUS, SIG_DFL);
     int null = open("/dev/null", O_RDONLY);
     if (null >= 0)
         dup2(null, 0);

@@ -30,6 +30,9 @@ static int set_up(void **state)
              "  (output y (opaque x :name \"my.op\" :dtype f32 :to K :ints (0)) (K)))\n");
     tool_put("gather.eqf", "(program g (dims (V 6) (T 4)) (parameter t f32 (V)) (input i i64 (T))\n"
                            "  (output y (gather t i :axis V) (T)))\n");
+    tool_put("w.eqf",
+             "(program w (dims (M 16) (K 64) (N 32)) (input A f32 (M K)) (input B f32 (K N))\n"
+             "  (output X A (M K)) (output W (add B 1) (K N)))\n");
     tool_put("bad.eqf", "(program x\n  (input y f33 ()))\n");
     return tool(&s, "$E optimize small.eqf -o small.pkg");
 }
@@ -311,9 +314,6 @@ static void test_check_finds_differences(void **state)
               "cp -r small.pkg mixed.pkg && cp seed1.pkg/check.safetensors mixed.pkg/");
     expect_error(1, "$E run mixed.pkg --check", "check.safetensors");
     /* Parameters as inputs: other values, other results. */
-    tool_put("w.eqf",
-             "(program w (dims (M 16) (K 64) (N 32)) (input A f32 (M K)) (input B f32 (K N))\n"
-             "  (output X A (M K)) (output W (add B 1) (K N)))\n");
     expect(0,
            "$E optimize small.eqf -o param.pkg --parameters input && $E run param.pkg --check && "
            "$E optimize w.eqf -o w.pkg && $E run w.pkg -o w.safetensors");
@@ -451,6 +451,48 @@ static void test_symbolic(void **state)
     expect(0, command);
 }
 
+/* An archive that is written to while its weights are mapped: an error that names it, no crash and
+ * no package. The compiler is where the test comes in between. */
+static void test_changed_archive(void **state)
+{
+    (void)state;
+    char command[1000];
+    tool_put("meddle.sh", "#!/bin/sh\ncase \"$*\" in *' -c '*) eval \"$MEDDLE\" ;; esac\n"
+                          "exec cc \"$@\"\n");
+    static const struct {
+        const char *meddle, *options, *what;
+    } cases[] = {
+        {"truncate -s 300 now.pt2", "", "now.pt2: was written to"},
+        {"touch now.pt2", "", "now.pt2: was written to"},
+        {"touch now.pt2", "--parameters input", "now.pt2: was written to"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command,
+                 "chmod +x meddle.sh && cp %s/fixtures/modules/llama_block.C.pt2 now.pt2 && "
+                 "export MEDDLE='%s' CC=./meddle.sh && $E optimize now.pt2 -o now.pkg %s",
+                 EQF_TEST_DIR, cases[i].meddle, cases[i].options);
+        expect_error(1, command, cases[i].what);
+        expect(0, "test ! -e now.pkg");
+    }
+    /* Where this process itself reads what is gone. */
+    expect(0, "$E optimize small.eqf -o now.pkg --parameters input && $E optimize w.eqf -o w.pkg && "
+              "$E run w.pkg -o w.safetensors && rm -r now.pkg");
+    expect_error(1, "cp w.safetensors now.safetensors && "
+                    "export MEDDLE='truncate -s 0 now.safetensors' CC=./meddle.sh && "
+                    "$E optimize small.eqf --weights now.safetensors --parameters input -o now.pkg",
+                 "cut short");
+    expect(0, "test ! -e now.pkg");
+    /* Another file of its name does no harm. */
+    snprintf(command, sizeof command,
+             "cp %s/fixtures/modules/llama_block.C.pt2 now.pt2 && cp now.pt2 new.pt2 && "
+             "export MEDDLE='cp now.pt2 new.pt2; mv new.pt2 now.pt2' CC=./meddle.sh && "
+             "$E optimize now.pt2 -o now.pkg && $E run now.pkg --check",
+             EQF_TEST_DIR);
+    expect(0, command);
+    expect(0, "rm -rf .now.pkg.* && $E optimize small.eqf -o now.pkg && "
+              "test -z \"$(ls -d .now.pkg* 2>/dev/null)\"");
+}
+
 static void test_egraph(void **state)
 {
     (void)state;
@@ -497,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_state),
         cmocka_unit_test(test_symbolic),
+        cmocka_unit_test(test_changed_archive),
         cmocka_unit_test(test_egraph),
         cmocka_unit_test(test_c_caller),
     };

@@ -506,7 +506,7 @@ static void check_source(fixture *f, const void *arg)
     const i64 one[] = {1};
     const tensor inputs[] = {{.type = DT_f32, .rank = 1, .shape = one, .data = &x}, {0}};
     tensor out;
-    p->source = (ir_source){stored, &stored_value};
+    p->source = (ir_source){.read = stored, .user = &stored_value};
     ir_eval(p, inputs, f->a, &out, (ir_eval_options){0});
     assert_true(tensor_get_f64(&out, 0) == 2 && tensor_get_f64(&out, 1) == 6);
 }
