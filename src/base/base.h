@@ -220,8 +220,9 @@ void sx_print(str *out, const sx *x);
 char *file_read(arena *a, const char *path, i64 max, i64 *n);
 /* The n bytes at `offset` of an open file. Throws EQF_E_IO, naming `path`, also when there are fewer. */
 void file_read_at(eqf_ctx *ctx, int fd, const char *path, void *to, i64 n, i64 offset);
-/* Writes to PATH.tmp-<pid>, syncs, renames; what a link points at is replaced, not the link. A device
- * or a pipe is written to. Throws EQF_E_IO; nothing is left behind then. */
+/* Writes beside `path`, syncs, renames; what a link points at is replaced, not the link. A device or a
+ * pipe is written to. Throws EQF_E_IO; nothing is left behind then, and what a killed writer left in
+ * the folder is removed. */
 void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n);
 /* The same from several pieces of memory, one after another. */
 typedef struct file_part {
@@ -229,6 +230,8 @@ typedef struct file_part {
     i64 size;
 } file_part;
 void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count);
+/* Writes the pieces to an open file; 0, or errno. */
+int file_put(int fd, const file_part *parts, i64 count);
 /* Read-only mapping, unmapped with the arena. An empty file gives a non-NULL pointer. */
 const void *file_map(arena *a, const char *path, i64 *n);
 
@@ -272,7 +275,11 @@ void tensor_set_i64(tensor *t, i64 i, i64 x);
 tensor *safetensors_read(arena *a, const char *path, i64 *count);
 /* The same of a file in memory, which lives as long as the tensors; `path` is for messages. */
 tensor *safetensors_parse(arena *a, const char *path, const void *bytes, i64 size, i64 *count);
-/* Written under a temporary name, then renamed. */
+/* The pieces of such a file, in *parts, data where the tensors have it; returns their number. Throws
+ * EQF_E_ARGUMENT for names that cannot stand in one. `path` is for messages. */
+i64 safetensors_parts(arena *a, const char *path, const tensor *tensors, i64 count,
+                      file_part **parts);
+/* Written as file_write does. */
 void safetensors_write(eqf_ctx *ctx, const char *path, const tensor *tensors, i64 count);
 
 /* ---- threads (pool.c) --------------------------------------------------------------------- */

@@ -1,9 +1,11 @@
 /* Files: whole reads with a limit, atomic writes, read-only mappings. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,8 +82,7 @@ void file_write(eqf_ctx *ctx, const char *path, const void *data, i64 n)
     file_write_parts(ctx, path, &(file_part){data, n}, 1);
 }
 
-/* 0, or errno. */
-static int write_all(int fd, const file_part *parts, i64 count)
+int file_put(int fd, const file_part *parts, i64 count)
 {
     for (i64 i = 0; i < count; i++) {
         i64 done = 0;
@@ -95,22 +96,115 @@ static int write_all(int fd, const file_part *parts, i64 count)
     return 0;
 }
 
-/* Beside `path`, synced, then given its name; so that it appears whole or not at all. */
-static int replace(const char *path, const char *temporary, const file_part *parts, i64 count)
+/* ---- replacing ----------------------------------------------------------------------------------
+ *
+ * A file is written beside its place as .NAME.equiforge-PID-N, synced, then renamed, so that it
+ * appears whole or not at all. Its writer holds a lock on it; what a killed one left is unlocked,
+ * and the next writer in the same folder removes it. */
+
+#define MARK ".equiforge-"
+#define LONGEST_NAME 200 /* of NAME's beginning: the whole stays within what systems allow */
+
+/* .NAME.equiforge-<digits>-<digits> */
+static bool is_temporary(const char *name)
 {
-    unlink(temporary); /* of a process of the same number that was killed */
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const char *mark = name[0] == '.' ? strstr(name, MARK) : NULL;
+    for (const char *more = mark; more && (more = strstr(more + 1, MARK));)
+        mark = more;
+    if (!mark)
+        return false;
+    const char *at = mark + strlen(MARK);
+    size_t pid = strspn(at, "0123456789");
+    if (pid == 0 || at[pid] != '-')
+        return false;
+    size_t n = strspn(at + pid + 1, "0123456789");
+    return n > 0 && at[pid + 1 + n] == 0;
+}
+
+/* Best effort: what stays is found again. */
+static void remove_leftovers(int folder)
+{
+    int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    if (!d) {
+        if (copy >= 0)
+            close(copy);
+        return;
+    }
+    struct dirent *e;
+    while ((e = readdir(d))) {
+        struct stat st;
+        if (!is_temporary(e->d_name))
+            continue;
+        int fd = openat(folder, e->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(folder, e->d_name, 0);
+        close(fd);
+    }
+    closedir(d);
+}
+
+/* A new file, locked; its name in `name`. -1 with errno. */
+static int open_temporary(int folder, const char *base, char *name, size_t size)
+{
+    for (int attempt = 0; attempt < 100; attempt++) {
+        snprintf(name, size, ".%.*s" MARK "%ld-%d", LONGEST_NAME, base, (long)getpid(), attempt);
+        int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd < 0 && errno == EEXIST)
+            continue;
+        if (fd < 0)
+            return -1;
+        /* Another writer may have taken it for a leftover before it was locked. Where nothing can
+         * be locked, nobody removes leftovers either. */
+        struct stat mine, there;
+        bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+        if (locked && fstat(fd, &mine) == 0 &&
+            fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
+            return fd;
+        close(fd);
+    }
+    errno = EEXIST;
+    return -1;
+}
+
+static int replace_in(int folder, const char *base, const file_part *parts, i64 count)
+{
+    char name[LONGEST_NAME + 64];
+    remove_leftovers(folder);
+    int fd = open_temporary(folder, base, name, sizeof name);
     if (fd < 0)
         return errno;
-    int error = write_all(fd, parts, count);
+    int error = file_put(fd, parts, count);
     if (!error && fsync(fd) != 0)
         error = errno;
-    if (close(fd) != 0 && !error)
-        error = errno;
-    if (!error && rename(temporary, path) != 0)
+    if (!error && renameat(folder, name, folder, base) != 0)
         error = errno;
     if (error)
-        unlink(temporary);
+        unlinkat(folder, name, 0);
+    /* Errors of a write that some systems tell only now: the new content may not be there. */
+    if (close(fd) != 0 && !error)
+        error = errno;
+    return error;
+}
+
+/* 0, or errno. */
+static int replace(const char *path, const file_part *parts, i64 count)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n >= sizeof folder)
+        return ENAMETOOLONG;
+    memcpy(folder, path, n);
+    folder[n] = 0;
+    int fd = open(n ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    int error = slash && !slash[1] ? EISDIR : replace_in(fd, slash ? slash + 1 : path, parts, count);
+    close(fd);
     return error;
 }
 
@@ -120,23 +214,20 @@ static int write_through(const char *path, const file_part *parts, i64 count)
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return errno;
-    int error = write_all(fd, parts, count);
+    int error = file_put(fd, parts, count);
     return close(fd) != 0 && !error ? errno : error;
 }
 
 void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count)
 {
-    char real[PATH_MAX], temporary[PATH_MAX + 40];
+    char real[PATH_MAX];
     struct stat st;
     bool exists = stat(path, &st) == 0;
     /* A link keeps pointing at what it points at. */
     const char *target = exists && S_ISREG(st.st_mode) && realpath(path, real) ? real : path;
-    int length = snprintf(temporary, sizeof temporary, "%s.tmp-%ld", target, (long)getpid());
-    if (length < 0 || length >= (int)sizeof temporary)
-        eqf_throw(ctx, EQF_E_IO, path, NULL, "the path is too long");
     int error = exists && S_ISDIR(st.st_mode)    ? EISDIR
                 : exists && !S_ISREG(st.st_mode) ? write_through(path, parts, count)
-                                                 : replace(target, temporary, parts, count);
+                                                 : replace(target, parts, count);
     if (error)
         eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot write: %s", strerror(error));
 }

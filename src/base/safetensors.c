@@ -205,6 +205,61 @@ static json_t *entry_of(const tensor *t, i64 begin, i64 end)
                      "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
+i64 safetensors_parts(arena *a, const char *path, const tensor *tensors, i64 count,
+                      file_part **out)
+{
+    eqf_ctx *ctx = arena_ctx(a);
+    arena *scratch = arena_child(a);
+    /* Data by falling element size keeps every tensor aligned; the header keeps the order. */
+    i64 *begin = NEW_N(scratch, i64, count), *bytes = NEW_N(scratch, i64, count), end = 0, n = 1;
+    file_part *parts = NEW_N(a, file_part, count + 1);
+    for (i64 width = 8; width >= 1; width /= 2) {
+        for (i64 i = 0; i < count; i++) {
+            if (dtype_bytes(tensors[i].type) != width)
+                continue;
+            bytes[i] = tensor_bytes(ctx, &tensors[i]);
+            begin[i] = end;
+            if (!add_i64(end, bytes[i], &end))
+                eqf_throw(ctx, EQF_E_LIMIT, path, NULL, "more than 2^63 bytes");
+            parts[n++] = (file_part){tensors[i].data, bytes[i]};
+        }
+    }
+    json_t *header = json_object();
+    if (!header)
+        eqf_throw(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
+    arena_defer(scratch, release_json, header);
+    for (i64 i = 0; i < count; i++) {
+        const char *name = tensors[i].name;
+        if (!name || strcmp(name, "__metadata__") == 0)
+            eqf_throw(ctx, EQF_E_ARGUMENT, path, NULL, "tensor %lld needs another name",
+                      (long long)i);
+        if (dtype_kind_of(tensors[i].type) == DK_NONE)
+            eqf_throw(ctx, EQF_E_ARGUMENT, path, name, "tensor \"%s\" has no dtype", name);
+        if (json_object_get(header, name))
+            eqf_throw(ctx, EQF_E_ARGUMENT, path, name, "two tensors are called \"%s\"", name);
+        json_t *entry = entry_of(&tensors[i], begin[i], begin[i] + bytes[i]);
+        if (!entry)
+            eqf_throw(ctx, EQF_E_NO_MEMORY, path, name, "out of memory");
+        if (json_object_set_new(header, name, entry) != 0)
+            eqf_throw(ctx, EQF_E_ARGUMENT, path, name, "the name of tensor %lld is not UTF-8",
+                      (long long)i);
+    }
+    char *text = json_dumps(header, JSON_COMPACT);
+    if (!text)
+        eqf_throw(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
+    arena_defer(scratch, release_text, text);
+    i64 length = (i64)strlen(text), padded = (length + 7) / 8 * 8;
+    char *head = NEW_N(a, char, 8 + padded);
+    memset(head + 8, ' ', (size_t)padded);
+    memcpy(head + 8, text, (size_t)length);
+    for (int i = 0; i < 8; i++)
+        head[i] = (char)((u64)padded >> (8 * i) & 0xFF);
+    parts[0] = (file_part){head, 8 + padded};
+    arena_free(scratch);
+    *out = parts;
+    return n;
+}
+
 void safetensors_write(eqf_ctx *ctx, const char *path, const tensor *tensors, i64 count)
 {
     arena *a = arena_new(ctx, 0);
@@ -212,52 +267,9 @@ void safetensors_write(eqf_ctx *ctx, const char *path, const tensor *tensors, i6
         eqf_throw(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     trap t;
     TRY (ctx, t) {
-        /* Data by falling element size keeps every tensor aligned; the header keeps the order. */
-        i64 *begin = NEW_N(a, i64, count), *bytes = NEW_N(a, i64, count), end = 0, parts_n = 1;
-        file_part *parts = NEW_N(a, file_part, count + 1);
-        for (i64 width = 8; width >= 1; width /= 2) {
-            for (i64 i = 0; i < count; i++) {
-                if (dtype_bytes(tensors[i].type) != width)
-                    continue;
-                bytes[i] = tensor_bytes(ctx, &tensors[i]);
-                begin[i] = end;
-                if (!add_i64(end, bytes[i], &end))
-                    eqf_throw(ctx, EQF_E_LIMIT, path, NULL, "more than 2^63 bytes");
-                parts[parts_n++] = (file_part){tensors[i].data, bytes[i]};
-            }
-        }
-        json_t *header = json_object();
-        if (!header)
-            eqf_throw(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
-        arena_defer(a, release_json, header);
-        for (i64 i = 0; i < count; i++) {
-            const char *name = tensors[i].name;
-            if (!name || strcmp(name, "__metadata__") == 0)
-                eqf_throw(ctx, EQF_E_ARGUMENT, path, NULL, "tensor %lld needs another name",
-                          (long long)i);
-            if (dtype_kind_of(tensors[i].type) == DK_NONE)
-                eqf_throw(ctx, EQF_E_ARGUMENT, path, name, "tensor \"%s\" has no dtype", name);
-            if (json_object_get(header, name))
-                eqf_throw(ctx, EQF_E_ARGUMENT, path, name, "two tensors are called \"%s\"", name);
-            json_t *entry = entry_of(&tensors[i], begin[i], begin[i] + bytes[i]);
-            if (!entry)
-                eqf_throw(ctx, EQF_E_NO_MEMORY, path, name, "out of memory");
-            if (json_object_set_new(header, name, entry) != 0)
-                eqf_throw(ctx, EQF_E_ARGUMENT, path, name, "the name of tensor %lld is not UTF-8",
-                          (long long)i);
-        }
-        char *text = json_dumps(header, JSON_COMPACT);
-        if (!text)
-            eqf_throw(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
-        arena_defer(a, release_text, text);
-        i64 length = (i64)strlen(text), padded = (length + 7) / 8 * 8;
-        char *head = NEW_N(a, char, 8 + padded);
-        memset(head + 8, ' ', (size_t)padded);
-        memcpy(head + 8, text, (size_t)length);
-        for (int i = 0; i < 8; i++)
-            head[i] = (char)((u64)padded >> (8 * i) & 0xFF);
-        parts[0] = (file_part){head, 8 + padded};
-        file_write_parts(ctx, path, parts, parts_n);
+        file_part *parts;
+        i64 n = safetensors_parts(a, path, tensors, count, &parts);
+        file_write_parts(ctx, path, parts, n);
     }
     arena_free(a);
     if (t.status != EQF_OK)

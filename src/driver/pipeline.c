@@ -378,10 +378,10 @@ static void write_reference(making *m)
         t.name = arena_printf(scratch, CHECK_OUTPUTS "%s", intern_text(m->ir->names, port->name));
         vec_push(scratch, &set, t);
     }
-    const char *path = arena_printf(scratch, "%s/" RT_CHECK_FILE, pk_directory(m->writer));
-    safetensors_write(m->ctx, path, set.at, set.n);
+    file_part *parts;
+    i64 n = safetensors_parts(scratch, RT_CHECK_FILE, set.at, set.n, &parts);
+    pk_add_parts(m->writer, RT_CHECK_FILE, parts, n);
     arena_free(scratch);
-    pk_adopt(m->writer, RT_CHECK_FILE);
 }
 
 static void write_texts(making *m)

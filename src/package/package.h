@@ -19,8 +19,8 @@ pk_writer *pk_begin(arena *a, const char *path);
 const char *pk_directory(const pk_writer *w);
 /* Writes a file (rt_name_ok), replacing one of that name. Throws EQF_E_IO. */
 void pk_add(pk_writer *w, const char *name, const void *data, i64 n);
-/* Takes in a file that something else wrote into the directory. */
-void pk_adopt(pk_writer *w, const char *name);
+/* The same from several pieces of memory, one after another. */
+void pk_add_parts(pk_writer *w, const char *name, const file_part *parts, i64 count);
 /* Gives a file that was written into the directory the name PREFIX<digest>SUFFIX and takes it in;
  * returns the name. */
 const char *pk_adopt_as_digest(pk_writer *w, const char *name, const char *prefix,

@@ -39,6 +39,12 @@ static _Noreturn void io_error(const pk_writer *w, const char *path, const char 
     eqf_throw(w->ctx, EQF_E_IO, path, NULL, "cannot %s: %s", what, strerror(errno));
 }
 
+/* What a file of the package will be called: the temporary folder means nothing to the user. */
+static const char *shown(const pk_writer *w, const char *name)
+{
+    return arena_printf(w->a, "%s/%s", w->target, name);
+}
+
 /* ---- removing ----------------------------------------------------------------------------------
  */
 
@@ -213,10 +219,10 @@ const char *pk_directory(const pk_writer *w)
 /* ---- files -------------------------------------------------------------------------------------
  */
 
-static void list(pk_writer *w, const char *name, const void *data, i64 n)
+static void list(pk_writer *w, const char *name, i64 bytes, const char digest[33])
 {
-    rt_file f = {.name = arena_strdup(w->a, name), .bytes = n};
-    digest_hex(data, n, f.digest);
+    rt_file f = {.name = arena_strdup(w->a, name), .bytes = bytes};
+    memcpy(f.digest, digest, sizeof f.digest);
     for (i64 i = 0; i < w->files.n; i++)
         if (strcmp(w->files.at[i].name, name) == 0) {
             w->files.at[i] = f;
@@ -225,51 +231,79 @@ static void list(pk_writer *w, const char *name, const void *data, i64 n)
     vec_push(w->a, &w->files, f);
 }
 
-static void sync_path(const pk_writer *w, const char *path)
+/* Some file systems cannot sync a folder (EINVAL); then there is nothing to wait for. */
+static void sync_folder(const pk_writer *w, const char *path, const char *name)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        io_error(w, path, "open");
+        io_error(w, name, "open");
     int failed = fsync(fd);
     close(fd);
-    /* Some file systems cannot sync a folder (EINVAL); then there is nothing to wait for. */
     if (failed && errno != EINVAL)
-        io_error(w, path, "write");
+        io_error(w, name, "write");
+}
+
+/* Nothing sees the folder before it is whole, so its files are written in place. */
+static void put(pk_writer *w, const char *name, const file_part *parts, i64 count)
+{
+    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(w->lock, name, flags, 0666);
+    if (fd < 0)
+        io_error(w, shown(w, name), "write");
+    errno = file_put(fd, parts, count);
+    if (!errno)
+        (void)fsync(fd); /* sets errno */
+    int error = errno;
+    if (close(fd) != 0 || error) {
+        errno = error ? error : errno;
+        io_error(w, shown(w, name), "write");
+    }
+}
+
+void pk_add_parts(pk_writer *w, const char *name, const file_part *parts, i64 count)
+{
+    if (!rt_name_ok(name))
+        eqf_bug(w->ctx, "%s is not a name for a package's file", name);
+    put(w, name, parts, count);
+    arena *scratch = arena_child(w->a);
+    hasher *h = digest_new(scratch);
+    i64 bytes = 0;
+    for (i64 i = 0; i < count; i++) {
+        digest_add(h, parts[i].data, parts[i].size);
+        bytes += parts[i].size;
+    }
+    char digest[33];
+    digest_end(h, digest);
+    list(w, name, bytes, digest);
+    arena_free(scratch);
 }
 
 void pk_add(pk_writer *w, const char *name, const void *data, i64 n)
 {
-    if (!rt_name_ok(name))
-        eqf_bug(w->ctx, "%s is not a name for a package's file", name);
-    file_write(w->ctx, arena_printf(w->a, "%s/%s", w->directory, name), data, n);
-    list(w, name, data, n);
-}
-
-void pk_adopt(pk_writer *w, const char *name)
-{
-    const char *path = arena_printf(w->a, "%s/%s", w->directory, name);
-    sync_path(w, path);
-    arena *scratch = arena_child(w->a);
-    i64 n;
-    const void *data = file_map(scratch, path, &n);
-    list(w, name, data, n);
-    arena_free(scratch);
+    pk_add_parts(w, name, &(file_part){data, n}, 1);
 }
 
 const char *pk_adopt_as_digest(pk_writer *w, const char *name, const char *prefix,
                                const char *suffix)
 {
-    const char *path = arena_printf(w->a, "%s/%s", w->directory, name);
+    int fd = openat(w->lock, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0)
+        io_error(w, shown(w, name), "open");
+    bool good = fstat(fd, &st) == 0 && fsync(fd) == 0;
+    close(fd);
+    if (!good)
+        io_error(w, shown(w, name), "write");
     arena *scratch = arena_child(w->a);
     i64 n;
     char digest[33];
-    const void *data = file_map(scratch, path, &n);
+    const void *data = file_map(scratch, arena_printf(w->a, "%s/%s", w->directory, name), &n);
     digest_hex(data, n, digest);
     arena_free(scratch);
     const char *result = arena_printf(w->a, "%s%s%s", prefix, digest, suffix);
-    if (rename(path, arena_printf(w->a, "%s/%s", w->directory, result)) != 0)
-        io_error(w, path, "rename");
-    pk_adopt(w, result);
+    if (renameat(w->lock, name, w->lock, result) != 0)
+        io_error(w, shown(w, name), "rename");
+    list(w, result, n, digest);
     return result;
 }
 
@@ -280,8 +314,7 @@ void pk_seal(pk_writer *w, rt_package *package)
         vec_push(w->a, &package->files, w->files.at[i]);
     str text = str_new(w->a);
     rt_plan_print(&text, package);
-    file_write(w->ctx, arena_printf(w->a, "%s/%s", w->directory, RT_PLAN_FILE), str_text(&text),
-               text.n);
+    put(w, RT_PLAN_FILE, &(file_part){str_text(&text), text.n}, 1);
 }
 
 /* ---- the moment it appears ----------------------------------------------------------------------
@@ -294,8 +327,8 @@ static int exchange(const char *a, const char *b)
 
 void pk_commit(pk_writer *w)
 {
-    sync_path(w, arena_printf(w->a, "%s/%s", w->directory, RT_KERNELS_DIR));
-    sync_path(w, w->directory);
+    sync_folder(w, arena_printf(w->a, "%s/%s", w->directory, RT_KERNELS_DIR), w->target);
+    sync_folder(w, w->directory, w->target);
     struct stat st;
     bool exists = lstat(w->target, &st) == 0;
     if (!exists) {
@@ -326,7 +359,7 @@ void pk_commit(pk_writer *w)
             io_error(w, w->target, "replace");
         }
     }
-    sync_path(w, w->parent);
+    sync_folder(w, w->parent, w->target);
     release(w);
     w->kept = true;
 }

@@ -277,7 +277,7 @@ static void test_run_output(void **state)
     expect(0, "mkfifo to.pipe && { cat to.pipe >copy.safetensors & } && "
               "$E run small.pkg -o to.pipe && wait && test -p to.pipe && "
               "cmp copy.safetensors to.safetensors");
-    expect(0, "test -z \"$(ls -d ./*.tmp-* 2>/dev/null)\"");
+    expect(0, "test -z \"$(ls -d ./.*.equiforge-* 2>/dev/null)\"");
     expect_error(3, "mkdir to.folder; $E run small.pkg -o to.folder", "to.folder");
     expect(3, "$E run small.pkg >&-");
     expect(0, "$E run small.pkg --quiet -o to.safetensors <&- >&- 2>&-");
@@ -345,7 +345,7 @@ static void test_machine_errors(void **state)
     expect_error(3, "$E optimize small.eqf -o small.eqf.d/p", "small.eqf.d/p");
     /* The limit holds for what the tool says as well, so only its exit is seen. */
     expect(3, "(ulimit -f 0; $E run small.pkg -o out.safetensors)");
-    expect(1, "ls out.safetensors.tmp-* 2>/dev/null || exit 1");
+    expect(1, "ls -d .*.equiforge-* 2>/dev/null || exit 1");
     expect_error(3, "$E run small.pkg -o nowhere/out.safetensors", "nowhere/out.safetensors");
     expect(1, "test -e p");
     expect(3, "$E inspect small.eqf >/dev/full");
