@@ -40,8 +40,9 @@ typedef eqf_lang eg_lang;
 
 enum { EG_OP_CLASSES = 0, EG_OP_SYMBOL = 1, EG_OP_NUMBER = 2, EG_OP_FIRST = 3 };
 
-/* May replace (head, kids) of an e-node about to be stored by an equal one of the same arity;
- * returns whether it did. Runs at insertion and again when a child changes. */
+/* May replace (head, kids) of an e-node about to be stored by an equal one of at most the same arity;
+ * returns whether it did. Runs at insertion and again when a child changes. In proofs the axiom
+ * "normalise" says that the replaced e-node over the new one's children is the new one. */
 typedef bool (*eg_normalise)(void *user, eg *g, u32 *head, u32 *kids);
 /* The payload of an operator in text: the keywords after its operands. */
 typedef struct eg_payload_form {

@@ -367,15 +367,31 @@ static i32 plain_axiom(explainer *x, u32 a, u32 b, const char *reason)
                                     .reason = reason});
 }
 
+/* n became m: first its children become those of m, then the normaliser's step. */
+static i32 normalise_row(explainer *x, const u32 *row)
+{
+    static const char normalise[] = "normalise";
+    u32 n = row[1], m = row[2], arity = eg_node_arity(x->g, n, eg_rec(x->g, n)), mid;
+    i32 small[4], *refs = arity > 4 ? NEW_N(x->p->a, i32, arity) : small;
+    for (u32 i = 0; i < arity; i++)
+        refs[i] = row[3 + i] == EG_WHY_NONE
+                      ? 0
+                      : path(x, eg_orig(x->g, n)[i], eg_orig(x->g, m)[row[3 + i]]);
+    i32 parts[2] = {congruence(x, term_of(x, n), refs, arity, &mid), 0};
+    if (mid != term_of(x, m))
+        parts[1] = add_step(x->p, (pf_step){.kind = PF_AXIOM, .from = mid, .to = term_of(x, m),
+                                            .reason = normalise});
+    return pf_chain(x->p, term_of(x, n), term_of(x, m), parts, 2);
+}
+
 /* Proof of term_of(a) = term_of(b) for a row that reads from a to b. */
 static i32 row_proof(explainer *x, u32 offset, u32 a, u32 b)
 {
     const u32 *row = x->g->rows.at + offset;
-    static const char normalise[] = "normalise";
     switch (row[0]) {
     case EG_ROW_RULE: return rule_row(x, row, a, b);
     case EG_ROW_AXIOM: return axiom_row(x, row, a, b);
-    default: return plain_axiom(x, a, b, normalise);
+    default: return normalise_row(x, row);
     }
 }
 

@@ -9,7 +9,8 @@
  *                the instance it built
  *     AXIOM      kind, reason, words of the left instance, of the right one, the instances; both
  *                counts 0: the two e-nodes themselves
- *     NORMALISE  kind, e-node, e-node that a normaliser put in its place
+ *     NORMALISE  kind, e-node, e-node that a normaliser put in its place, for each child of the
+ *                first the slot of the second that it became (EG_WHY_NONE: none)
  * An instance lists (head, e-node) in prefix order: the term as written and what it was found as. */
 #include "egraph/egraph.h"
 

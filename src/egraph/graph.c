@@ -608,6 +608,7 @@ static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_n
     if (UNLIKELY(o->normalise != NULL) && o->normalise(o->normalise_user, g, &head, kids)) {
         op = l->heads.at[head].op;
         o = &l->ops.at[op];
+        arity = o->arity;
         kid_nodes = NULL;
     }
     bool commutative = o->flags & EQF_COMMUTATIVE;
@@ -769,6 +770,21 @@ static void hide_like(eg *g, u32 n, u32 m)
         eg_hide(g, m);
 }
 
+/* m, made by the normaliser, stands for n: which child of m each child of n became. */
+static u32 normalise_row(eg *g, u32 n, const u32 *rec, u32 m)
+{
+    u32 words[3 + EG_CHUNK] = {EG_ROW_NORMALISE, n, m}, step = eg_step(n);
+    const u32 *other = eg_rec(g, m);
+    u32 arity = eg_node_arity(g, n, rec), count = eg_node_arity(g, m, other);
+    for (u32 i = 0; i < arity; i++) {
+        u32 k = 0;
+        while (k < count && other[N_KIDS + eg_step(m) * k] != rec[N_KIDS + step * i])
+            k++;
+        words[3 + i] = k < count ? k : EG_WHY_NONE;
+    }
+    return eg_row(g, words, 3 + arity);
+}
+
 /* The stored children of n are exactly its key; gives it its canonical one. */
 static void repair_node(eg *g, u32 n, u32 *rec)
 {
@@ -789,15 +805,13 @@ static void repair_node(eg *g, u32 n, u32 *rec)
     if (UNLIKELY(o->normalise != NULL) && o->normalise(o->normalise_user, g, &head, kids)) {
         /* another e-node takes its place */
         bool is_new;
-        u32 m = eg_add(g, head, arity, kids, NULL, c, &is_new);
+        u32 m = eg_add(g, head, eg_head_arity(l, head), kids, NULL, c, &is_new);
         if (m) {
             kill(g, n, rec);
             hide_like(g, n, m);
             u32 mc = eg_rec(g, m)[N_CLASS];
-            if (g->options.explain && (is_new || mc != c)) {
-                u32 row = eg_row(g, (u32[]){EG_ROW_NORMALISE, n, m}, 3);
-                eg_link(g, n, m, row);
-            }
+            if (g->options.explain && (is_new || mc != c))
+                eg_link(g, n, m, normalise_row(g, n, rec, m));
             if (!is_new)
                 eg_union(g, c, mc);
             return;

@@ -74,5 +74,10 @@ ir_term ir_term_in(ir_terms set, ir_term t); /* t, or none */
  */
 ir_type ir_type_spread(const rule *r, ir_type type);
 ir_type ir_type_tiled(const rule *r);
+/* The leaves, as operands of a component (from 1), that result number `result` of a reducer depends
+ * on by way of the state: slots that it reads, slots that those are updated or merged from, and so
+ * on. Adds to *dims the atoms of the terms in between. */
+bool *ir_leaves_of_result(const ir_program *p, arena *a, const ir_node *reducer, i64 result,
+                          i64 leaves, ir_atoms *dims);
 
 #endif

@@ -475,11 +475,11 @@ static void mark_formals(const rule *r, const ir_node *lambda, i64 result, bool 
     }
 }
 
-/* The leaves, as operands of the component, that result number `result` depends on by way of the
- * state: slots that it reads, slots that those are updated or merged from, and so on. */
-static bool *leaves_of_result(const rule *r, const ir_node *reducer, i64 result, i64 leaves,
-                              ir_atoms *dims)
+bool *ir_leaves_of_result(const ir_program *p, arena *a, const ir_node *reducer, i64 result,
+                          i64 leaves, ir_atoms *dims)
 {
+    rule own = {.p = p, .a = a};
+    const rule *r = &own;
     const ir_node *update = node_of(r, reducer->args[1]), *final = node_of(r, reducer->args[2]);
     const ir_node *merge = reducer->arg_count > 3 ? node_of(r, reducer->args[3]) : NULL;
     i64 slots = result_count(update), lanes = reducer->attr.ints.at[0];
@@ -545,7 +545,7 @@ static ir_type type_comp(const rule *r)
     ir_type type = same_as(r, result_of(r, final, ints.at[0]));
     /* The axes of the leaves that matter, and of what is cut by another leaf and met on the way. */
     ir_atoms all = all_axes(r, 1, r->n), met = {0};
-    bool *matters = leaves_of_result(r, reducer, ints.at[0], leaves, &met);
+    bool *matters = ir_leaves_of_result(r->p, r->a, reducer, ints.at[0], leaves, &met);
     type.axes = (ir_atoms){0};
     for (i64 i = 1; i < r->n; i++)
         if (matters[i])

@@ -47,13 +47,26 @@ bool rl_dtypes_fit(const rl_rule *r, const rl_env *env)
     return true;
 }
 
+/* Rules of files are about whole tensors: tiling is a homomorphism, so on tiles they would find
+ * nothing that is not there already. */
+static bool is_tensor_level(const rl_graph *g, const rl_rule *r, const rl_env *env)
+{
+    for (i64 v = 0; v < r->n_vars; v++) {
+        const rl_binding *b = &env->at[v];
+        if (r->vars[v].kind == RL_VAR_TERM ? b->type.axes != 0 || b->type.kind != IR_A_VALUE
+                                           : g->payloads.at[b->id].par != 0)
+            return false;
+    }
+    return true;
+}
+
 static bool holds(void *user, const eqf_egraph *e, const eqf_class *args)
 {
     (void)e;
     const rl_armed *armed = user;
     rl_env env;
     bind(armed->g, armed->rule, args, &env);
-    return rl_dtypes_fit(armed->rule, &env) &&
+    return is_tensor_level(armed->g, armed->rule, &env) && rl_dtypes_fit(armed->rule, &env) &&
            (!armed->rule->when || rl_guard_holds(&env, armed->rule->when));
 }
 

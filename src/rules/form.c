@@ -30,8 +30,7 @@ rl_writer *rl_writer_new(const rl_graph *g, arena *a, const eqf_extraction *x)
     w->n_classes = g->engine->class_ids;
     w->terms = NEW_N(a, ir_term, w->n_classes);
     w->p = ir_program_new(a, from->file, intern_text(from->names, from->name));
-    for (i64 d = 1; d < from->atoms.n; d++)
-        ir_atom_new(w->p, ir_atom_name(from, (ir_atom){(u32)d}), from->atoms.at[d].extent);
+    rl_copy_atoms(w->p, g->own);
     for (i64 i = 0; i < from->inputs.n; i++)
         ir_add_input(w->p, copy_port(w->p, from, &from->inputs.at[i]));
     for (i64 i = 0; i < from->preconditions.n; i++)
@@ -51,6 +50,8 @@ static ir_term write_leaf(rl_writer *w, const rl_leaf *leaf)
 {
     if (leaf->op == IR_in)
         return ir_cast(w->p, (dtype)leaf->type.dtype, w->p->inputs.at[leaf->input].term);
+    if (leaf->type.closed)
+        return rl_copy_closed(w->p, w->g->own, leaf->type.closed->term, DT_NONE);
     return ir_make(w->p, leaf->op, leaf->attr, NULL, 0);
 }
 
@@ -67,10 +68,10 @@ ir_term rl_write_node(rl_writer *w, eqf_node n)
     for (i64 i = 0; i < arity; i++)
         args[i] = rl_write_class(w, eqf_node_child(g->engine, n, (unsigned)i));
     ir_attr attr = g->payloads.at[eqf_head_payload(g->lang, head)].attr;
-    if (o->op == IR_reduce)
+    if (o->reducer != IR_NO_REDUCER)
         attr.reducer = (u8)o->reducer;
     if (attr.name)
-        attr.name = intern_cstr(w->p->names, intern_text(g->p->names, attr.name));
+        attr.name = intern_cstr(w->p->names, intern_text(g->own->names, attr.name));
     return ir_make(w->p, o->op, attr, args, arity);
 }
 

@@ -1,4 +1,4 @@
-/* The tensor language on the engine: operators, payloads, leaves, types; a program's terms in. */
+/* The tensor language on the engine: operators, payloads, leaves, types. */
 #include <math.h>
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ void rl_must(rl_graph *g, eqf_status status)
 
 static u64 atom_bit(const rl_graph *g, ir_atom d)
 {
-    return d.i ? (u64)1 << (g->atom_index[d.i] - 1) : 0;
+    return d.i ? (u64)1 << (g->atom_index.at[d.i] - 1) : 0;
 }
 
 u64 rl_mask(const rl_graph *g, ir_atoms set)
@@ -45,25 +45,36 @@ static bool same_list(ir_atoms a, ir_atoms b)
 static bool same_attr(const ir_attr *x, const ir_attr *y)
 {
     return x->dtype == y->dtype && x->reducer == y->reducer && x->name == y->name &&
-           same_list(x->axis, y->axis) && same_list(x->to, y->to) && x->ints.n == y->ints.n &&
+           same_list(x->axis, y->axis) && same_list(x->to, y->to) && same_list(x->par, y->par) &&
+           x->ints.n == y->ints.n &&
            (x->ints.n == 0 ||
             memcmp(x->ints.at, y->ints.at, (size_t)x->ints.n * sizeof *x->ints.at) == 0);
 }
 
+/* Operators of the engine are rows; these, rows with a reducer. */
+static bool has_reducer(ir_op op)
+{
+    return op == IR_reduce || op == IR_comp;
+}
+
 u32 rl_payload_id(rl_graph *g, ir_op op, ir_attr attr)
 {
-    if (op == IR_reduce)
+    if (has_reducer(op))
         attr.reducer = IR_NO_REDUCER; /* it is in the operator */
     bool is_bare = !attr.dtype && !attr.reducer && !attr.name && attr.axis.n == 0 &&
-                   attr.to.n == 0 && attr.ints.n == 0;
+                   attr.to.n == 0 && attr.par.n == 0 && attr.ints.n == 0;
     if (is_bare)
         return 0;
     for (i64 i = 1; i < g->payloads.n; i++)
         if (same_attr(&g->payloads.at[i].attr, &attr))
             return (u32)i;
-    rl_payload p = {.attr = attr, .axis = rl_mask(g, attr.axis), .to = rl_mask(g, attr.to)};
+    rl_payload p = {.attr = attr,
+                    .axis = rl_mask(g, attr.axis),
+                    .to = rl_mask(g, attr.to),
+                    .par = rl_mask(g, attr.par)};
     p.attr.axis.at = arena_copy(g->a, attr.axis.at, attr.axis.n * (i64)sizeof(ir_atom));
     p.attr.to.at = arena_copy(g->a, attr.to.at, attr.to.n * (i64)sizeof(ir_atom));
+    p.attr.par.at = arena_copy(g->a, attr.par.at, attr.par.n * (i64)sizeof(ir_atom));
     p.attr.ints.at = arena_copy(g->a, attr.ints.at, attr.ints.n * (i64)sizeof(i64));
     p.each = NEW_N(g->a, u64, attr.axis.n);
     for (i64 i = 0; i < attr.axis.n; i++)
@@ -77,12 +88,17 @@ u32 rl_axis_payload(rl_graph *g, ir_op op, u64 axis)
     return rl_payload_id(g, op, (ir_attr){.axis = rl_unmask(g, g->a, axis)});
 }
 
+u32 rl_par_payload(rl_graph *g, ir_op op, u64 axes)
+{
+    return rl_payload_id(g, op, (ir_attr){.par = rl_unmask(g, g->a, axes)});
+}
+
 static void print_names(const rl_graph *g, str *out, ir_atoms list, bool blank_first)
 {
     for (i64 i = 0; i < list.n; i++) {
         if (i || blank_first)
             str_add_char(out, ' ');
-        const char *name = ir_atom_name(g->p, list.at[i]);
+        const char *name = ir_atom_name(g->own, list.at[i]);
         sx quoted = {.kind = SX_STRING, .text = name, .n = (i64)strlen(name)};
         if (strpbrk(name, " \t\n(){}[];\"\\") || !*name)
             sx_print(out, &quoted);
@@ -98,15 +114,16 @@ static void print_atoms(const rl_graph *g, str *out, ir_atoms list, const char *
     str_add_char(out, brackets[1]);
 }
 
-/* " :axis {M K}" of a set; " :map (N AXIS... N TO... N INT... dtype reducer name)" of anything
- * else: flat, because readers may drop brackets around one item. */
+/* " :axis {M K}" or " :par {M K}" of a set; " :map (N AXIS... N TO... N INT... dtype reducer name
+ * PAR...)" of anything else: flat, because readers may drop brackets around one item. */
 static void print_payload(void *user, str *out, u32 payload)
 {
     const rl_graph *g = user;
     const ir_attr *x = &g->payloads.at[payload].attr;
-    if (!x->to.n && !x->ints.n && !x->dtype && !x->reducer && !x->name) {
-        str_add(out, " :axis ");
-        print_atoms(g, out, x->axis, "{}");
+    if (!x->to.n && !x->ints.n && !x->dtype && !x->reducer && !x->name &&
+        (!x->par.n || !x->axis.n)) {
+        str_add(out, x->par.n ? " :par " : " :axis ");
+        print_atoms(g, out, x->par.n ? x->par : x->axis, "{}");
         return;
     }
     str_printf(out, " :map (%lld", (long long)x->axis.n);
@@ -117,10 +134,11 @@ static void print_payload(void *user, str *out, u32 payload)
     for (i64 i = 0; i < x->ints.n; i++)
         str_printf(out, " %lld", (long long)x->ints.at[i]);
     str_printf(out, " %s %s", dtype_name((dtype)x->dtype), ir_reducer_text((ir_reducer)x->reducer));
-    sx name = {.kind = SX_STRING, .text = intern_text(g->p->names, x->name)};
+    sx name = {.kind = SX_STRING, .text = intern_text(g->own->names, x->name)};
     name.n = (i64)strlen(name.text);
     str_add_char(out, ' ');
     sx_print(out, &name);
+    print_names(g, out, x->par, true);
     str_add(out, ")");
 }
 
@@ -170,9 +188,54 @@ static bool read_payload(void *user, const sx *const *keywords, i64 n, u32 *payl
 
 const char *rl_operator_name(arena *a, ir_op op, ir_reducer reducer)
 {
-    if (op == IR_reduce)
-        return arena_printf(a, "reduce.%s", ir_reducer_text(reducer));
+    if (has_reducer(op) && reducer != IR_NO_REDUCER)
+        return arena_printf(a, "%s.%s", ir_row(op)->name, ir_reducer_text(reducer));
     return ir_row(op)->name;
+}
+
+i64 rl_component_set(const rl_graph *g, eqf_class *comps, i64 n)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < n; i++) {
+        eqf_class c = eqf_find(g->engine, comps[i]);
+        i64 j = count;
+        while (j > 0 && comps[j - 1].i > c.i)
+            j--;
+        if (j > 0 && comps[j - 1].i == c.i)
+            continue;
+        memmove(comps + j + 1, comps + j, (size_t)(count - j) * sizeof *comps);
+        comps[j] = c;
+        count++;
+    }
+    return count;
+}
+
+/* Components of a bundle are a set: its e-node's operands are sorted, each once. */
+static bool sort_components(void *user, eg *e, u32 *head, u32 *kids)
+{
+    rl_graph *g = user;
+    i64 n = eg_head_arity(g->lang, *head);
+    eqf_class set[1000];
+    bool is_sorted = true;
+    (void)e;
+    for (i64 i = 0; i < n; i++) {
+        set[i].i = kids[i];
+        is_sorted = is_sorted && (i == 0 || kids[i - 1] < kids[i]);
+    }
+    if (is_sorted)
+        return false;
+    i64 count = rl_component_set(g, set, n);
+    trap t;
+    TRY (g->ctx, t)
+        if (count < n)
+            *head = rl_operator_head(g, IR_loop, IR_NO_REDUCER, count,
+                                     eqf_head_payload(g->lang, (eqf_head){*head}))
+                        .i;
+    if (t.status) /* no room: it stays as it is, equal and sound */
+        return false;
+    for (i64 i = 0; i < count; i++)
+        kids[i] = set[i].i;
+    return true;
 }
 
 eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, u32 payload)
@@ -180,7 +243,7 @@ eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, 
     eqf_op id;
     eqf_head head;
     bool unordered = arity == 2 && (ir_row(op)->flags & IR_COMM);
-    if (op != IR_reduce)
+    if (!has_reducer(op))
         reducer = IR_NO_REDUCER;
     rl_must(g, eqf_lang_op(g->lang, rl_operator_name(g->a, op, reducer), (unsigned)arity,
                            unordered ? EQF_COMMUTATIVE : 0, &id));
@@ -191,13 +254,13 @@ eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, 
         eg_payload_form *form = NEW(g->a, eg_payload_form);
         *form = (eg_payload_form){read_payload, print_payload, g};
         if (ir_attrs_of(op))
-            eg_lang_hooks(g->lang, id.i, NULL, NULL, form);
+            eg_lang_hooks(g->lang, id.i, op == IR_loop ? sort_components : NULL, g, form);
     }
     rl_must(g, eqf_head_of(g->lang, id, payload, &head));
     return head;
 }
 
-static eqf_head leaf_head(rl_graph *g, const char *name, rl_leaf leaf)
+eqf_head rl_leaf_head(rl_graph *g, const char *name, rl_leaf leaf)
 {
     eqf_head head;
     rl_must(g, eqf_head_symbol(g->lang, eqf_text_of(name), &head));
@@ -227,7 +290,7 @@ static eqf_head number_head(rl_graph *g, dtype t, f64 f, i64 i)
     rl_label l = {.op = IR_const, .dtype = t, .number = dtype_is_float(t) ? f : (f64)i};
     u64 bad = 0;
     rl_leaf leaf = {IR_const, {.dtype = (u8)t, .f = f, .i = i}, rl_type_of(&l, NULL, 0, &bad), 0};
-    return leaf_head(g, str_text(&name), leaf);
+    return rl_leaf_head(g, str_text(&name), leaf);
 }
 
 eqf_head rl_number_head(rl_graph *g, dtype t, f64 value)
@@ -247,30 +310,41 @@ static bool is_folded(const rl_graph *g, const ir_port *port, i64 input)
     return true;
 }
 
-static dtype graph_dtype(const rl_graph *g, dtype t)
+dtype rl_graph_dtype(const rl_graph *g, dtype t)
 {
     return dtype_is_float(t) ? g->real : t;
 }
 
-static eqf_head leaf_of_node(rl_graph *g, const ir_node *node)
+eqf_head rl_const_head(rl_graph *g, const ir_node *node)
 {
-    if (node->op == IR_const)
-        return number_head(g, graph_dtype(g, (dtype)node->dtype),
-                           node->attr.f == 0 ? 0 : node->attr.f, node->attr.i);
-    rl_leaf leaf = {(ir_op)node->op, node->attr, {.dims = rl_mask(g, node->dims)}, 0};
-    leaf.type.dtype = (u8)graph_dtype(g, (dtype)node->dtype);
-    if (node->op == IR_iota) {
-        leaf.type.facts = RL_CONSTANT;
-        return leaf_head(
-            g, arena_printf(g->a, "#iota:%s", ir_atom_name(g->p, node->attr.axis.at[0])), leaf);
-    }
-    leaf.input = ir_input_find(g->p, node->attr.name);
-    if (is_folded(g, &g->p->inputs.at[leaf.input], leaf.input))
-        leaf.type.facts = RL_CONSTANT;
+    return number_head(g, rl_graph_dtype(g, (dtype)node->dtype),
+                       node->attr.f == 0 ? 0 : node->attr.f, node->attr.i);
+}
+
+eqf_head rl_iota_head(rl_graph *g, ir_atom k)
+{
+    ir_attr attr = {.axis = {arena_copy(g->a, &k, sizeof k), 1}};
+    rl_leaf leaf = {IR_iota,
+                    attr,
+                    {.dims = rl_mask(g, attr.axis),
+                     .dtype = DT_i64,
+                     .facts = RL_CONSTANT | RL_INDEX},
+                    0};
+    return rl_leaf_head(g, arena_printf(g->a, "#iota:%s", ir_atom_name(g->own, k)), leaf);
+}
+
+eqf_head rl_input_head(rl_graph *g, i64 input)
+{
+    const ir_port *port = &g->p->inputs.at[input];
+    const ir_node *node = ir_get(g->p, port->term);
+    rl_leaf leaf = {IR_in, node->attr, {.dims = rl_mask(g, node->dims), .facts = RL_LOAD}, input};
+    leaf.type.dtype = (u8)rl_graph_dtype(g, (dtype)node->dtype);
+    if (is_folded(g, port, input))
+        leaf.type.facts |= RL_CONSTANT;
     const char *name = intern_text(g->p->names, node->attr.name);
     if (name[0] == '#' || !name[0])
         name = arena_printf(g->a, "##%s", name);
-    return leaf_head(g, name, leaf);
+    return rl_leaf_head(g, name, leaf);
 }
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -283,7 +357,10 @@ rl_label rl_label_of(const rl_graph *g, ir_op op, ir_reducer reducer, u32 payloa
                       .dtype = (dtype)p->attr.dtype,
                       .axis = p->axis,
                       .to = p->to,
-                      .each = p->each};
+                      .each = p->each,
+                      .par = p->par,
+                      .ragged = g->ragged,
+                      .result = op == IR_comp && p->attr.ints.n == 1 ? p->attr.ints.at[0] : 0};
 }
 
 rl_label rl_node_label(const rl_graph *g, eqf_head head)
@@ -327,7 +404,8 @@ static unsigned merge_types(void *user, eqf_egraph *e, void *into, const void *f
     const rl_type *b = from;
     u8 facts = a->facts | b->facts;
     bool both = a->facts & b->facts & RL_IS_NUMBER;
-    if (a->dims != b->dims || a->dtype != b->dtype ||
+    if (a->dims != b->dims || a->axes != b->axes || a->dtype != b->dtype || a->kind != b->kind ||
+        a->closed != b->closed ||
         (both && !is_same_number(a->number, b->number))) {
         if (!g->has_conflict) {
             g->has_conflict = true;
@@ -345,69 +423,7 @@ static unsigned merge_types(void *user, eqf_egraph *e, void *into, const void *f
     return bits;
 }
 
-/* ---- the program's terms --------------------------------------------------------------------- */
-
-static bool is_number(const rl_graph *g, eqf_class c, f64 value)
-{
-    rl_type t = rl_graph_type(g, c);
-    return (t.facts & RL_IS_NUMBER) && t.number == value;
-}
-
-/* The single operand of an e-node `op` in the class, or 0. */
-static eqf_class operand_of(const rl_graph *g, eqf_class c, ir_op op)
-{
-    for (eqf_node n = eqf_next_node(g->engine, c, (eqf_node){0}); n.i;
-         n = eqf_next_node(g->engine, c, n)) {
-        eqf_head head = eqf_node_head(g->engine, n);
-        if (!rl_leaf_of(g, head) && g->operators.at[eqf_head_op(g->lang, head).i].op == op)
-            return eqf_node_child(g->engine, n, 0);
-    }
-    return (eqf_class){0};
-}
-
-/* One spelling for what means the same: x * x and x^2, 1 / sqrt(x), 1 / x. */
-static void respell(const rl_graph *g, ir_op *op, eqf_class *x, i64 *n)
-{
-    eqf_class inner;
-    if (*op == IR_mul && eqf_find(g->engine, x[0]).i == eqf_find(g->engine, x[1]).i) {
-        *op = IR_square;
-        *n = 1;
-    } else if (*op == IR_pow && is_number(g, x[1], 2) &&
-               dtype_is_float((dtype)rl_graph_type(g, x[0]).dtype)) {
-        *op = IR_square;
-        *n = 1;
-    } else if (*op == IR_div && is_number(g, x[0], 1)) {
-        *op = IR_recip;
-        *n = 1;
-        x[0] = x[1];
-    }
-    if (*op == IR_recip && (inner = operand_of(g, x[0], IR_sqrt)).i) {
-        *op = IR_rsqrt;
-        x[0] = inner;
-    }
-}
-
-static eqf_class add_node(rl_graph *g, const ir_node *node)
-{
-    eqf_class c, *x = NEW_N(g->a, eqf_class, node->arg_count);
-    i64 n = node->arg_count;
-    if (ir_row(node->op)->class_ == IR_LEAF) {
-        rl_must(g, eqf_add(g->engine, leaf_of_node(g, node), NULL, 0, &c));
-        return c;
-    }
-    for (i64 i = 0; i < n; i++)
-        x[i] = g->classes[node->args[i].i];
-    ir_op op = (ir_op)node->op;
-    ir_attr attr = node->attr;
-    attr.dtype = (u8)graph_dtype(g, (dtype)attr.dtype);
-    if (op == IR_cast && rl_graph_type(g, x[0]).dtype == attr.dtype)
-        return x[0];
-    respell(g, &op, x, &n);
-    eqf_head head =
-        rl_operator_head(g, op, (ir_reducer)node->attr.reducer, n, rl_payload_id(g, op, attr));
-    rl_must(g, eqf_add(g->engine, head, x, (size_t)n, &c));
-    return c;
-}
+/* ---- making one ------------------------------------------------------------------------------- */
 
 static void number_atoms(rl_graph *g, const bool *live)
 {
@@ -423,19 +439,29 @@ static void number_atoms(rl_graph *g, const bool *live)
             used[node->attr.axis.at[i].i] = true;
         for (i64 i = 0; i < node->attr.to.n; i++)
             used[node->attr.to.at[i].i] = true;
+        for (i64 i = 0; i < node->attr.par.n; i++)
+            used[node->attr.par.at[i].i] = true;
         if (dtype_is_float((dtype)node->dtype))
             g->real = node->dtype == DT_f64 ? DT_f64 : g->real;
     }
     for (i64 d = 1; d < p->atoms.n; d++) {
-        if (!used[d])
-            continue;
-        if (g->n_atoms == 64)
-            eqf_throw(g->ctx, EQF_E_LIMIT, p->file, NULL,
-                      "more than 64 dims in one subgraph; it has to be cut");
-        g->atom[g->n_atoms] = (ir_atom){(u32)d};
-        g->extent[g->n_atoms++] = p->atoms.at[d].extent;
-        g->atom_index[d] = (u8)g->n_atoms;
+        if (used[d])
+            rl_number_atom(g, (ir_atom){(u32)d});
     }
+}
+
+void rl_number_atom(rl_graph *g, ir_atom d)
+{
+    if (g->n_atoms == 64)
+        eqf_throw(g->ctx, EQF_E_LIMIT, g->p->file, NULL,
+                  "more than 64 dims in one subgraph; it has to be cut");
+    while (g->atom_index.n <= (i64)d.i)
+        vec_push(g->a, &g->atom_index, 0);
+    if (ir_is_ragged(g->own, d))
+        g->ragged |= (u64)1 << g->n_atoms;
+    g->atom[g->n_atoms] = d;
+    g->extent[g->n_atoms++] = ir_extent(g->own, d);
+    g->atom_index.at[d.i] = (u8)g->n_atoms;
 }
 
 static void release(void *p)
@@ -454,7 +480,8 @@ rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *op
     g->p = p;
     g->options = *options;
     g->real = DT_f32;
-    g->atom_index = NEW_N(a, u8, p->atoms.n);
+    g->own = ir_program_new(a, p->file, "");
+    rl_copy_atoms(g->own, p);
     g->classes = NEW_N(a, eqf_class, p->nodes.n);
     vec_push(a, &g->payloads, (rl_payload){0});
     bool *live = NEW_N(a, bool, p->nodes.n);
@@ -463,6 +490,7 @@ rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *op
     for (i64 k = p->nodes.n - 1; k > 0; k--)
         for (i64 i = 0; live[k] && i < p->nodes.at[k].arg_count; i++)
             live[p->nodes.at[k].args[i].i] = true;
+    live[0] = false;
     number_atoms(g, live);
     arena_defer(a, release, g);
     rl_must(g, eqf_lang_new(g->ctx, &g->lang));
@@ -474,9 +502,7 @@ rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *op
                           .merge = merge_types,
                           .user = g};
     rl_must(g, eqf_analysis_add(g->engine, &types, &g->type_column));
-    for (i64 k = 1; k < p->nodes.n; k++)
-        if (live[k])
-            g->classes[k] = add_node(g, &p->nodes.at[k]);
+    rl_enter(g);
     rl_must(g, eqf_rebuild(g->engine));
     rl_arm(g);
     return g;
@@ -508,8 +534,16 @@ rl_type rl_graph_type(const rl_graph *g, eqf_class c)
 const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t)
 {
     str s = str_new(a);
+    static const char *const kinds[] = {[IR_A_COMPONENT] = "component ", [IR_A_BUNDLE] = "bundle ",
+                                        [IR_A_LAMBDA] = "lambda ", [IR_A_REDUCER] = "reducer "};
+    if (t->kind != IR_A_VALUE)
+        str_add(&s, kinds[t->kind]);
     str_printf(&s, "%s ", dtype_name((dtype)t->dtype));
     print_atoms(g, &s, rl_unmask(g, a, t->dims), "{}");
+    ir_atoms axes = rl_unmask(g, a, t->axes);
+    for (i64 i = 0; i < axes.n; i++)
+        str_printf(&s, ", %s %s", ir_atom_name(g->own, axes.at[i]),
+                   rl_mask(g, (ir_atoms){&axes.at[i], 1}) & t->dims ? "partition" : "partial");
     if (t->facts & RL_IS_NUMBER) {
         str_add(&s, " = ");
         str_add_f64(&s, t->number);

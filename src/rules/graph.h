@@ -6,6 +6,10 @@
  * numbers, iotas) are symbols. Commutative rows and matmul are unordered: operands align by atom,
  * so order says nothing.
  *
+ * Tiled forms are e-nodes too: `loop` over the set of its components, `get`, `run`, `comp.R` over its
+ * body and, when it is rolled, its transport and producers, `comp` over a reducer and leaves.
+ * Lambdas and reducers are leaves that name an interned closed term. Tuples leave no e-node.
+ *
  * Atoms are numbered within one graph, at most 64. Float dtypes are one: f64 if any value of the
  * program is f64, else f32. Casts between floats leave no e-node; they come back where an input or
  * an output is stored in another float. Algebra is over the reals; rounding is judged where kernels
@@ -40,8 +44,11 @@ const eqf_rules *rl_graph_rules(const rl_graph *g);
 eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
 /* 0 when the outputs do not need the term. */
 eqf_class rl_graph_class(const rl_graph *g, ir_term t);
+/* The class of a term of another program, whose inputs and atoms are the graph's of the same name;
+ * 0 when no class holds it. Adds no e-node. */
+eqf_class rl_graph_find(rl_graph *g, const ir_program *q, ir_term t);
 rl_type rl_graph_type(const rl_graph *g, eqf_class c);
-/* "f32 {M K}" */
+/* "f32 {M K}, K partition" */
 const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t);
 /* Operations of one e-node, as ir_node_flops counts them; 0 where the result is folded once. */
 f64 rl_graph_flops(const rl_graph *g, eqf_node n);

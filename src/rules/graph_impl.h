@@ -11,14 +11,14 @@ typedef struct rl_operator {
     ir_reducer reducer;
 } rl_operator;
 
-/* What an e-node carries, interned: id 0 is nothing. `attr` holds atoms of the graph's program. */
+/* What an e-node carries, interned: id 0 is nothing. `attr` holds atoms and names of `own`. */
 typedef struct rl_payload {
     ir_attr attr;
-    u64 axis, to, *each;
+    u64 axis, to, par, *each;
 } rl_payload;
 
 typedef struct rl_leaf {
-    ir_op op; /* IR_in, IR_const, IR_iota; IR_NO_OP: no leaf of ours */
+    ir_op op; /* IR_in, IR_const, IR_iota, IR_lambda, IR_reducer; IR_NO_OP: no leaf of ours */
     ir_attr attr;
     rl_type type;
     i64 input; /* of IR_in: port */
@@ -34,11 +34,14 @@ struct rl_graph {
     arena *a;
     eqf_ctx *ctx;
     const ir_program *p;
+    ir_program *own; /* the atoms of p under the same ids, further ones, splits; closed terms */
     rl_graph_options options;
     dtype real;
     i64 n_atoms, extent[64];
     ir_atom atom[64];
-    u8 *atom_index; /* by atom: number + 1 */
+    u64 ragged;          /* parts of a split with dead lanes */
+    VEC(u8) atom_index; /* by atom: number + 1 */
+    VEC(const rl_closed *) closed;
     eqf_lang *lang;
     eqf_egraph *engine;
     eqf_rules *rules;
@@ -60,11 +63,21 @@ u64 rl_mask(const rl_graph *g, ir_atoms set);
 /* Ascending by number. */
 ir_atoms rl_unmask(const rl_graph *g, arena *a, u64 mask);
 u32 rl_payload_id(rl_graph *g, ir_op op, ir_attr attr);
-/* The payload of reduce or matmul over a set. */
+/* The payload of reduce or matmul over a set; of view, comb, run or reduce over axes. */
 u32 rl_axis_payload(rl_graph *g, ir_op op, u64 axis);
+u32 rl_par_payload(rl_graph *g, ir_op op, u64 axes);
+/* Gives the atom of `own` a bit in the masks. Throws EQF_E_LIMIT for the 65th. */
+void rl_number_atom(rl_graph *g, ir_atom d);
+dtype rl_graph_dtype(const rl_graph *g, dtype t);
+/* Canonical, sorted, each once: how a loop has its operands. Returns how many. */
+i64 rl_component_set(const rl_graph *g, eqf_class *comps, i64 n);
 eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, u32 payload);
 eqf_head rl_number_head(rl_graph *g, dtype t, f64 value);
 const rl_leaf *rl_leaf_of(const rl_graph *g, eqf_head head);
+eqf_head rl_leaf_head(rl_graph *g, const char *name, rl_leaf leaf);
+eqf_head rl_const_head(rl_graph *g, const ir_node *node);
+eqf_head rl_iota_head(rl_graph *g, ir_atom k);
+eqf_head rl_input_head(rl_graph *g, i64 input);
 rl_label rl_label_of(const rl_graph *g, ir_op op, ir_reducer reducer, u32 payload);
 rl_label rl_node_label(const rl_graph *g, eqf_head head);
 const char *rl_operator_name(arena *a, ir_op op, ir_reducer reducer);
@@ -74,6 +87,21 @@ void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b);
 bool rl_dtypes_fit(const rl_rule *r, const rl_env *env);
 /* Loads the admitted rules into the engine (arm.c). */
 void rl_arm(rl_graph *g);
+
+/* ---- programs in (enter.c, closed.c) ---------------------------------------------------------- */
+
+/* Adds the terms that the outputs of the graph's program need. */
+void rl_enter(rl_graph *g);
+/* Atoms and splits of `from` under the same ids in the empty program `to`. */
+void rl_copy_atoms(ir_program *to, const ir_program *from);
+/* A lambda or reducer of `from` as a term of `to`, whose atoms of the same name it uses; floats
+ * become `real` (DT_NONE: stay); unordered operands are sorted, so that lambdas which differ in
+ * nothing else are one. None when `to` lacks an atom. */
+ir_term rl_copy_closed(ir_program *to, const ir_program *from, ir_term t, dtype real);
+/* The atoms of `to` with the names and extents of a list of `from`'s; false when it lacks one. */
+bool rl_atoms_by_name(ir_program *to, const ir_program *from, ir_atoms list, ir_atoms *out);
+/* The leaf that stands for a closed term of `own`. */
+eqf_head rl_closed_head(rl_graph *g, ir_term t);
 
 /* ---- terms outside of the e-graph (terms.c) --------------------------------------------------- */
 

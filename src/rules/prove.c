@@ -47,10 +47,42 @@ static u32 make(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
                          map ? map : rl_axis_payload(j->g, l->op, l->axis), kids, n);
 }
 
+static bool has_kid(const rl_terms *j, u32 id, u32 kid)
+{
+    const rl_record *x = &j->at.at[id];
+    for (i64 i = 0; i < x->n; i++)
+        if (rl_terms_same(j, x->kids[i], kid))
+            return true;
+    return false;
+}
+
+/* Two bundles over the same axes with the same set of components. */
+static bool same_bundle(const rl_terms *j, u32 from, u32 to)
+{
+    const rl_record *x = &j->at.at[from], *y = &j->at.at[to];
+    bool same = x->op == IR_loop && y->op == IR_loop && x->payload == y->payload;
+    for (i64 i = 0; same && i < x->n; i++)
+        same = has_kid(j, to, x->kids[i]);
+    for (i64 i = 0; same && i < y->n; i++)
+        same = has_kid(j, from, y->kids[i]);
+    return same;
+}
+
+static eqf_verdict judge_normalise(rl_graph *g, const char *left, const char *right)
+{
+    rl_terms *j = rl_terms_new(g, arena_child(g->a));
+    u32 from = rl_terms_read(j, left), to = rl_terms_read(j, right);
+    bool holds = from && to && same_bundle(j, from, to);
+    arena_free(j->a);
+    return holds ? EQF_HOLDS : EQF_REFUSED;
+}
+
 /* Is `right` what the rule's right side computes from `left`? */
 static eqf_verdict judge_step(void *user, const char *reason, const char *left, const char *right)
 {
     rl_graph *g = user;
+    if (strcmp(reason, "normalise") == 0)
+        return judge_normalise(g, left, right);
     const rl_rule *r = find_rule(g, reason, "build.");
     if (!r)
         return EQF_REFUSED;

@@ -27,13 +27,32 @@ enum { RL_MAX_VARS = 8, RL_MAX_PARTS = 4, RL_MAX_BITS = 14 };
 enum { /* what is known of a value beyond its type; more may become known, never less */
        RL_CONSTANT = 1,    /* depends on parameters and numbers only */
        RL_IS_POSITIVE = 2, /* every element is above 0 */
-       RL_IS_NUMBER = 4    /* it is the number `number` */
+       RL_IS_NUMBER = 4,   /* it is the number `number` */
+       RL_INDEX = 8,       /* made of iotas and numbers only: costs nothing to compute anywhere */
+       RL_LOAD = 16,       /* an input seen through index maps: a tile of it can be read */
+       RL_STORED = 32      /* the same of what an operator made that works on whole values only */
 };
+
+/* A closed lambda or reducer, as the typing of components sees it. A reducer's formals are its
+ * leaves, its results those of `final`. */
+typedef struct rl_closed {
+    ir_term term; /* in the program of the graph's closed terms */
+    bool is_reducer;
+    i64 formal_count, result_count;
+    const struct rl_type *formals, *results;
+    /* Of each result of a reducer: bit i: leaf i reaches it; atoms of the terms on the way. */
+    const u64 *leaves, *met;
+} rl_closed;
+
 typedef struct rl_type {
-    u64 dims; /* the set D; bit i is atom i of the universe at hand */
+    u64 dims; /* the set D; bit i is atom i of the universe at hand; of a bundle, its axes :par */
+    u64 axes; /* the set A; bit i is the axis that cuts atom i */
     f64 number;
-    u8 dtype; /* DT_NONE: none, the operands do not fit the operator */
+    const rl_closed *closed; /* of lambdas and reducers */
+    u8 dtype; /* DT_NONE: none, the operands do not fit the operator; DT_bool where there is no
+                 value */
     u8 facts;
+    u8 kind; /* ir_kind */
 } rl_type;
 
 /* An operator with what it carries besides operands, sets as masks. */
@@ -44,9 +63,16 @@ typedef struct rl_label {
     u64 axis, to;    /* the members of :axis and :to */
     const u64 *each; /* concat: the atom of each operand */
     f64 number;
+    u64 par;    /* the axes :par */
+    u64 ragged; /* atoms of the universe that are parts of a split with dead lanes */
+    i64 result; /* of comp: :result */
 } rl_label;
 /* Bits of *bad: the atoms at which the operator cannot take these operands. */
 rl_type rl_type_of(const rl_label *label, const rl_type *x, i64 n, u64 *bad);
+/* The same where axes are involved (typing_tiled.c): operators of tiled.def and reductions over
+ * axes; and what ordinary operators do with cut operands. */
+void rl_type_tiled(const rl_label *label, const rl_type *x, i64 n, rl_type *out, u64 *bad);
+void rl_type_spread(const rl_label *label, const rl_type *x, i64 n, rl_type *out, u64 *bad);
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 

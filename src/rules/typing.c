@@ -86,6 +86,10 @@ static bool is_positive(const rl_label *l, const rl_type *x, i64 n)
     case IR_concat:
     case IR_reshape:
     case IR_expand:
+    case IR_view:
+    case IR_comb:
+    case IR_splitdim:
+    case IR_tile_matmul:
         return all_have(x, n, RL_IS_POSITIVE);
     case IR_max:
         return (x[0].facts | x[1].facts) & RL_IS_POSITIVE;
@@ -98,6 +102,25 @@ static bool is_positive(const rl_label *l, const rl_type *x, i64 n)
     }
 }
 
+/* Whether tiles of the value can be read instead of computed. */
+static u8 lies_in_memory(const rl_label *l, const rl_type *x)
+{
+    switch (ir_row(l->op)->class_) {
+    case IR_LEAF:
+        return l->op == IR_in ? RL_LOAD : 0;
+    case IR_INDEX:
+        return l->op == IR_rename || l->op == IR_slice ? x[0].facts & (RL_LOAD | RL_STORED)
+                                                       : RL_STORED;
+    case IR_GATHER:
+        return l->op == IR_scatter ? RL_STORED : 0;
+    case IR_PLAIN:
+    case IR_OPAQUE:
+        return RL_STORED;
+    default:
+        return l->op == IR_splitdim ? x[0].facts & (RL_LOAD | RL_STORED) : 0;
+    }
+}
+
 static u64 concat_dims(const rl_label *l, const rl_type *x, i64 n, u64 *bad)
 {
     u64 rest = 0;
@@ -107,6 +130,11 @@ static u64 concat_dims(const rl_label *l, const rl_type *x, i64 n, u64 *bad)
     }
     *bad |= rest & l->to;
     return rest | l->to;
+}
+
+static bool is_tiled(const rl_label *l)
+{
+    return ir_row(l->op)->class_ == IR_TILED || l->par != 0;
 }
 
 static void type_class(const rl_label *l, const rl_type *x, i64 n, rl_type *out, u64 *bad)
@@ -170,12 +198,22 @@ rl_type rl_type_of(const rl_label *l, const rl_type *x, i64 n, u64 *bad)
     for (i64 i = 0; i < n; i++)
         if (x[i].dtype == DT_NONE)
             return out;
-    type_class(l, x, n, &out, bad);
+    if (is_tiled(l)) {
+        rl_type_tiled(l, x, n, &out, bad);
+    } else {
+        type_class(l, x, n, &out, bad);
+        rl_type_spread(l, x, n, &out, bad);
+    }
+    if (out.kind != IR_A_VALUE)
+        return out;
     if (l->op == IR_const || l->op == IR_iota ||
         (l->op != IR_opaque && all_have(x, n, RL_CONSTANT)))
         out.facts |= RL_CONSTANT;
+    if (l->op == IR_const || l->op == IR_iota || (l->op != IR_opaque && all_have(x, n, RL_INDEX)))
+        out.facts |= RL_INDEX;
     if (dtype_is_float(out.dtype) && is_positive(l, x, n))
         out.facts |= RL_IS_POSITIVE;
+    out.facts |= lies_in_memory(l, x);
     return out;
 }
 

@@ -30,7 +30,7 @@ static void small_collect(const sx *x, const sx **from, const sx **to)
         small_collect(x->at[i], from, to);
 }
 
-static ir_program *small_program(arena *a, const char *name)
+static inline ir_program *small_program(arena *a, const char *name)
 {
     i64 n;
     const char *path = arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, name);

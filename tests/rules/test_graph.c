@@ -1,6 +1,5 @@
 /* The tensor language on the engine: programs in and out, every e-node of every class worth the
  * same, contradictions named, proofs replayed. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +10,7 @@
 #include "egraph/egraph.h"
 #include "rules/graph.h"
 #include "rules/small.h"
+#include "rules/values.h"
 
 static rl_graph_options options_of(arena *a)
 {
@@ -18,32 +18,6 @@ static rl_graph_options options_of(arena *a)
     limits.seconds = -1; /* so that no clock decides */
     return (rl_graph_options){
         .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .limits = limits};
-}
-
-static bool near(f64 x, f64 y, f64 scale)
-{
-    if (!isfinite(x) || !isfinite(y))
-        return !isfinite(x) && !isfinite(y);
-    return fabs(x - y) <= 1e-8 * scale;
-}
-
-static f64 element(const tensor *t, i64 i)
-{
-    return t->type == DT_f64 ? tensor_get_f64(t, i) : (f64)tensor_get_i64(t, i);
-}
-
-static bool same_values(eqf_ctx *ctx, const tensor *x, const tensor *y)
-{
-    i64 n = tensor_count(ctx, x->rank, x->shape);
-    f64 scale = 1;
-    if (n != tensor_count(ctx, y->rank, y->shape) || x->type != y->type)
-        return false;
-    for (i64 i = 0; i < n; i++)
-        scale = fmax(scale, isfinite(element(x, i)) ? fabs(element(x, i)) : 0);
-    for (i64 i = 0; i < n; i++)
-        if (!near(element(x, i), element(y, i), scale))
-            return false;
-    return true;
 }
 
 /* ---- every e-node is worth what its class is ---------------------------------------------------
