@@ -53,6 +53,21 @@ const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t);
 /* Operations of one e-node, as ir_node_flops counts them; 0 where the result is folded once. */
 f64 rl_graph_flops(const rl_graph *g, eqf_node n);
 
+/* ---- fusion (fuse.c) --------------------------------------------------------------------------
+ */
+
+typedef enum rl_fuse_mode {
+    RL_FUSE_LATE, /* repaired reductions only: which loops are one is decided when kernels are built */
+    RL_FUSE_NODE  /* and the bundles of the reductions that operators use */
+} rl_fuse_mode;
+typedef struct rl_fuse_report {
+    i64 rounds, systems, repairs, bundles;
+    eqf_stop stop;
+} rl_fuse_report;
+/* Puts reductions over the same axes into loops until nothing new comes, and saturates. The e-graph
+ * is tiled already. Throws as rl_graph_saturate. */
+rl_fuse_report rl_graph_fuse(rl_graph *g, rl_fuse_mode mode);
+
 /* ---- forms back to programs (form.c) --------------------------------------------------------- */
 
 typedef struct rl_extracted {

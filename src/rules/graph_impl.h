@@ -52,6 +52,8 @@ struct rl_graph {
     rl_armed *armed;
     const char *rules_text; /* as the engine read them */
     eqf_class *classes;     /* by term */
+    VEC(const char *) chains; /* texts of reductions that were repaired: hints for proofs */
+    VEC(u64) tried;           /* hashes of those that were looked at */
     bool has_conflict;
     rl_type conflict[2];
     const char *conflict_rule; /* that was being applied, or NULL */
@@ -125,9 +127,14 @@ typedef struct rl_terms {
 rl_terms *rl_terms_new(rl_graph *g, arena *a);
 u32 rl_terms_leaf(rl_terms *t, eqf_head head);
 u32 rl_terms_make(rl_terms *t, ir_op op, ir_reducer reducer, u32 payload, const u32 *kids, i64 n);
+/* A term that is not looked into; equal numbers are one term. */
+u32 rl_terms_opaque(rl_terms *t, rl_type type, u32 number);
 /* 0 also for text that is no term of the graph's language. */
 u32 rl_terms_read(rl_terms *t, const char *text);
 /* Equal but for the order of unordered operands. */
 bool rl_terms_same(const rl_terms *t, u32 x, u32 y);
+
+/* Judges the steps "loop.N" and "bundle" of a proof from their texts (fuse_prove.c). */
+eqf_verdict rl_judge_fusion(rl_graph *g, const char *reason, const char *left, const char *right);
 
 #endif

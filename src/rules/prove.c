@@ -83,6 +83,8 @@ static eqf_verdict judge_step(void *user, const char *reason, const char *left, 
     rl_graph *g = user;
     if (strcmp(reason, "normalise") == 0)
         return judge_normalise(g, left, right);
+    if (strcmp(reason, "bundle") == 0 || strncmp(reason, "loop.", 5) == 0)
+        return rl_judge_fusion(g, reason, left, right);
     const rl_rule *r = find_rule(g, reason, "build.");
     if (!r)
         return EQF_REFUSED;

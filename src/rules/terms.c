@@ -69,12 +69,36 @@ u32 rl_terms_leaf(rl_terms *t, eqf_head head)
     return id;
 }
 
+u32 rl_terms_opaque(rl_terms *t, rl_type type, u32 number)
+{
+    u32 id = add(t, (rl_record){.type = type, .payload = number});
+    t->at.at[id].spelling = id;
+    return id;
+}
+
+/* Components of a loop are a set. */
+static i64 sort_set(u32 *kids, i64 n)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < n; i++) {
+        u32 kid = kids[i];
+        i64 j = count;
+        while (j > 0 && kids[j - 1] > kid)
+            j--;
+        if (j > 0 && kids[j - 1] == kid)
+            continue;
+        memmove(kids + j + 1, kids + j, (size_t)(count - j) * sizeof *kids);
+        kids[j] = kid;
+        count++;
+    }
+    return count;
+}
+
 static u32 with_spelling(rl_terms *t, rl_record x)
 {
     u32 *kids = NEW_N(t->a, u32, x.n), id = add(t, x);
     if (t->at.at[id].spelling)
         return id;
-    bool is_it = true;
     for (i64 i = 0; i < x.n; i++)
         kids[i] = t->at.at[x.kids[i]].spelling;
     if (x.n == 2 && (ir_row(x.op)->flags & IR_COMM) && kids[0] > kids[1]) {
@@ -82,9 +106,12 @@ static u32 with_spelling(rl_terms *t, rl_record x)
         kids[0] = kids[1];
         kids[1] = first;
     }
-    for (i64 i = 0; i < x.n; i++)
+    i64 n = x.op == IR_loop ? sort_set(kids, x.n) : x.n;
+    bool is_it = n == x.n;
+    for (i64 i = 0; i < n; i++)
         is_it = is_it && kids[i] == x.kids[i];
     x.kids = kids;
+    x.n = n;
     u32 spelling = is_it ? id : with_spelling(t, x);
     t->at.at[id].spelling = spelling;
     return id;
@@ -93,6 +120,8 @@ static u32 with_spelling(rl_terms *t, rl_record x)
 u32 rl_terms_make(rl_terms *t, ir_op op, ir_reducer reducer, u32 payload, const u32 *kids, i64 n)
 {
     const rl_payload *p = &t->g->payloads.at[payload];
+    if (op != IR_reduce && op != IR_comp)
+        reducer = IR_NO_REDUCER;
     rl_label l = rl_label_of(t->g, op, reducer, payload);
     if (op == IR_concat && p->attr.axis.n != n)
         return 0;

@@ -30,10 +30,9 @@ static void small_collect(const sx *x, const sx **from, const sx **to)
         small_collect(x->at[i], from, to);
 }
 
-static inline ir_program *small_program(arena *a, const char *name)
+static inline ir_program *small_file(arena *a, const char *path)
 {
     i64 n;
-    const char *path = arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, name);
     const char *text = file_read(a, path, 1 << 20, &n);
     sx *form = sx_read(a, path, text, n)->at[0];
     const sx *from = NULL, *to = NULL;
@@ -59,8 +58,13 @@ static inline ir_program *small_program(arena *a, const char *name)
     return ir_read(a, path, str_text(&out), out.n);
 }
 
+static inline ir_program *small_program(arena *a, const char *name)
+{
+    return small_file(a, arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, name));
+}
+
 /* Seeded inputs: uniform, away from 0. */
-static tensor *small_inputs(arena *a, const ir_program *p, u64 seed)
+static inline tensor *small_inputs(arena *a, const ir_program *p, u64 seed)
 {
     rng g = rng_new(seed);
     tensor *in = NEW_N(a, tensor, p->inputs.n);

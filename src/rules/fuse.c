@@ -1,0 +1,454 @@
+/* Fusion: reductions over the same axes put into one loop.
+ *
+ * A round reads a rebuilt e-graph, derives, and only then adds. First, for each reduction of which
+ * every form needs others over its axes, the repaired form (chain.c), until there is none; then,
+ * for RL_FUSE_NODE, the bundles that operators ask for (bundle.c). What is added is found by the
+ * next round, so this ends where nothing new comes.
+ *
+ * Every union is an axiom, "loop.N" or "bundle", over the exact terms that it was derived from: a
+ * proof shows them and a judge derives them again (fuse_prove.c).                 (space.md §6 F) */
+#include "rules/fuse_impl.h"
+
+/* ---- records of e-nodes ---------------------------------------------------------------------- */
+
+u32 rl_fuse_opaque(rl_fuser *f, eqf_node n)
+{
+    const eqf_egraph *e = f->g->engine;
+    eqf_head head = eqf_node_head(e, n);
+    if (rl_leaf_of(f->g, head))
+        return rl_terms_leaf(f->t, head);
+    rl_type type = rl_graph_type(f->g, eqf_node_class(e, n));
+    type.facts &= (u8)~RL_IS_NUMBER;
+    return rl_terms_opaque(f->t, type, n.i);
+}
+
+/* The operand as it was when the e-node was made: explanations start from there. */
+eqf_node rl_fuse_kid(const rl_fuser *f, eqf_node n, i64 i)
+{
+    eqf_egraph *e = f->g->engine;
+    if (f->g->options.explain)
+        return (eqf_node){eg_orig(e, n.i)[i]};
+    return eqf_next_node(e, eqf_node_child(e, n, (unsigned)i), (eqf_node){0});
+}
+
+static eqf_class class_of(const rl_fuser *f, eqf_node n)
+{
+    return eqf_find(f->g->engine, eqf_node_class(f->g->engine, n));
+}
+
+/* ---- adding ---------------------------------------------------------------------------------- */
+
+typedef struct adder {
+    rl_fuser *f;
+    VEC(eqf_node) done; /* by record */
+    eg_vec left, right; /* instances */
+    bool is_new, is_long;
+} adder;
+
+/* Components are a set: sorted by class, each once. */
+static i64 sort_set(u32 *kids, u32 *nodes, i64 n)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < n; i++) {
+        u32 kid = kids[i], node = nodes[i];
+        i64 j = count;
+        while (j > 0 && kids[j - 1] > kid)
+            j--;
+        if (j > 0 && kids[j - 1] == kid)
+            continue;
+        memmove(kids + j + 1, kids + j, (size_t)(count - j) * sizeof *kids);
+        memmove(nodes + j + 1, nodes + j, (size_t)(count - j) * sizeof *nodes);
+        kids[j] = kid;
+        nodes[j] = node;
+        count++;
+    }
+    return count;
+}
+
+static eqf_node add_record(adder *d, u32 id)
+{
+    rl_fuser *f = d->f;
+    if ((i64)id < d->done.n && d->done.at[id].i)
+        return d->done.at[id];
+    rl_record x = f->t->at.at[id];
+    eqf_node node = {x.payload};
+    if (x.op != IR_NO_OP || x.head.i) {
+        u32 *kids = NEW_N(f->a, u32, x.n), *nodes = NEW_N(f->a, u32, x.n);
+        i64 n = x.n;
+        for (i64 i = 0; i < n; i++) {
+            nodes[i] = add_record(d, x.kids[i]).i;
+            kids[i] = class_of(f, (eqf_node){nodes[i]}).i;
+        }
+        if (x.op == IR_loop)
+            n = sort_set(kids, nodes, n);
+        eqf_head head = x.op == IR_NO_OP
+                            ? x.head
+                            : rl_operator_head(f->g, x.op, x.reducer, n, x.payload);
+        bool is_new;
+        node.i = eg_add(f->g->engine, head.i, (u32)n, kids, nodes, 0, &is_new);
+        if (!node.i)
+            rl_must(f->g, eg_failed(f->g->engine, "adding a loop"));
+        d->is_new = d->is_new || is_new;
+    }
+    vec_reserve(f->a, &d->done, (i64)id + 1);
+    for (; d->done.n <= (i64)id; d->done.n++)
+        d->done.at[d->done.n] = (eqf_node){0};
+    return d->done.at[id] = node;
+}
+
+static bool put(adder *d, eg_vec *out, u32 head, u32 node)
+{
+    if (!eg_vec_room(d->f->g->engine, out, 2))
+        return false;
+    out->at[out->n++] = head;
+    out->at[out->n++] = node;
+    return true;
+}
+
+enum { LONGEST = 1 << 16 };
+
+/* The record as a list of (head, e-node) in prefix order, each list of operands in the order in
+ * which its e-node was made. */
+static bool write_instance(adder *d, u32 id, eg_vec *out)
+{
+    rl_fuser *f = d->f;
+    const rl_record *x = &f->t->at.at[id];
+    u32 node = d->done.at[id].i;
+    if (out->n > LONGEST)
+        return false; /* a step that no proof could show */
+    if (x->op == IR_NO_OP && !x->head.i)
+        return put(d, out, EG_WHOLE, node);
+    u32 head = eqf_node_head(f->g->engine, (eqf_node){node}).i;
+    if (x->n == 0)
+        return put(d, out, head, node);
+    i64 n = eqf_head_arity(f->g->lang, (eqf_head){head});
+    u32 *kids = NEW_N(f->a, u32, n);
+    bool swap = false;
+    for (i64 i = 0; i < n; i++) {
+        u32 wanted = class_of(f, (eqf_node){eg_orig(f->g->engine, node)[i]}).i;
+        kids[i] = x->kids[i];
+        for (i64 k = 0; k < x->n && x->op == IR_loop; k++)
+            if (class_of(f, d->done.at[x->kids[k]]).i == wanted)
+                kids[i] = x->kids[k];
+        if (x->op != IR_loop && class_of(f, d->done.at[kids[i]]).i != wanted)
+            swap = n == 2;
+    }
+    if (!put(d, out, head | (swap ? EG_SWAP : 0), node))
+        return false;
+    for (i64 i = 0; i < n; i++)
+        if (!write_instance(d, kids[i], out))
+            return false;
+    return true;
+}
+
+static eqf_status unite_by_axiom(adder *d, u32 left, u32 right, const char *reason, bool *changed)
+{
+    eqf_egraph *e = d->f->g->engine;
+    u32 why = eg_reason(e, reason, (i64)strlen(reason));
+    if (!why)
+        return eg_failed(e, "fusing");
+    d->is_long = !write_instance(d, left, &d->left) || !write_instance(d, right, &d->right);
+    return d->is_long ? EQF_OK
+                      : eg_axiom(e, d->left.at, d->left.n, d->right.at, d->right.n, why, changed);
+}
+
+bool rl_fuse_unite(rl_fuser *f, u32 left, u32 right, const char *reason)
+{
+    eqf_egraph *e = f->g->engine;
+    adder d = {.f = f};
+    bool changed = false;
+    eqf_node a = add_record(&d, left), b = add_record(&d, right);
+    eqf_class x = class_of(f, a), y = class_of(f, b);
+    eqf_status s = EQF_OK;
+    if (x.i != y.i)
+        s = f->g->options.explain ? unite_by_axiom(&d, left, right, reason, &changed)
+                                  : eqf_union(e, x, y, eqf_text_of(reason), &changed);
+    eg_vec_free(e, &d.left);
+    eg_vec_free(e, &d.right);
+    rl_must(f->g, s);
+    return changed || d.is_new;
+}
+
+/* ---- the text of a record -------------------------------------------------------------------- */
+
+static void print_own(const rl_fuser *f, str *out, eqf_node n)
+{
+    const eqf_egraph *e = f->g->engine;
+    eqf_head head = eqf_node_head(e, n);
+    i64 arity = eqf_head_arity(f->g->lang, head);
+    str_add(out, arity ? "(" : "");
+    eg_print_head(f->g->lang, out, head.i);
+    for (i64 i = 0; i < arity && out->n < LONGEST; i++) {
+        str_add_char(out, ' ');
+        print_own(f, out, rl_fuse_kid(f, n, i));
+    }
+    eg_print_payload(f->g->lang, out, head.i);
+    str_add(out, arity ? ")" : "");
+}
+
+static void print_record(const rl_fuser *f, str *out, u32 id)
+{
+    const rl_record *x = &f->t->at.at[id];
+    if (x->op == IR_NO_OP && !x->head.i) {
+        print_own(f, out, (eqf_node){x->payload});
+        return;
+    }
+    eqf_head head = x->op == IR_NO_OP
+                        ? x->head
+                        : rl_operator_head(f->g, x->op, x->reducer, x->n, x->payload);
+    str_add(out, x->n ? "(" : "");
+    eg_print_head(f->g->lang, out, head.i);
+    for (i64 i = 0; i < x->n && out->n < LONGEST; i++) {
+        str_add_char(out, ' ');
+        print_record(f, out, x->kids[i]);
+    }
+    eg_print_payload(f->g->lang, out, head.i);
+    str_add(out, x->n ? ")" : "");
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+/* The search for a body: reductions over `par` that every form of it needs are leaves, others over
+ * these axes are not used. */
+typedef struct body_search {
+    rl_fuser *f;
+    u64 par;
+    const u64 *allowed; /* items */
+} body_search;
+
+static bool has_item(const rl_reach *r, const u64 *set, u64 par)
+{
+    for (i64 i = 0; i < r->items.n; i++)
+        if (r->items.at[i].par == par && (set[i >> 6] >> (i & 63) & 1))
+            return true;
+    return false;
+}
+
+static bool needs_result(const body_search *s, const rl_enode *n)
+{
+    for (i64 i = 0; i < n->arity; i++)
+        if (has_item(s->f->r, rl_reach_must(s->f->r, n->kids[i]), s->par))
+            return true;
+    return false;
+}
+
+static rl_admit in_body(void *user, const rl_enode *n)
+{
+    const body_search *s = user;
+    const rl_reach *r = s->f->r;
+    const rl_label *l = &n->label;
+    if (!n->is_usable)
+        return RL_OUT;
+    i64 item = rl_item_find(r, n->place, s->par);
+    if (item >= 0) /* a result, and then by its reductions alone */
+        return s->allowed[item >> 6] >> (item & 63) & 1 && l->op == IR_reduce && l->par == s->par
+                   ? RL_LEAF
+                   : RL_OUT;
+    if (l->op == IR_NO_OP || l->op == IR_view)
+        return RL_LEAF;
+    if (ir_row(l->op)->class_ == IR_EWISE || l->op == IR_tile_matmul ||
+        (l->op == IR_reduce && !l->par))
+        return RL_INNER;
+    if (l->par & s->par)
+        return RL_OUT;
+    if (l->op == IR_get && rl_graph_type(r->g, r->classes[n->kids[0]]).dims & s->par)
+        return RL_OUT;
+    return needs_result(s, n) ? RL_OUT : RL_LEAF;
+}
+
+static u32 record_of_item(rl_fuser *f, i64 item);
+
+/* The chosen form of the class as a record; 0 when there is none. */
+static u32 record_of(body_search *s, const rl_smallest *forms, i64 k, u32 *done)
+{
+    rl_fuser *f = s->f;
+    eqf_node n = forms->node[k];
+    i64 item = rl_item_find(f->r, k, s->par);
+    if (done[k] || !n.i)
+        return done[k];
+    if (item >= 0)
+        return done[k] = record_of_item(f, item);
+    eqf_head head = eqf_node_head(f->g->engine, n);
+    const rl_enode *x = &f->r->nodes.at[f->r->first[k]];
+    while (x->node.i != n.i)
+        x++;
+    if (in_body(s, x) == RL_LEAF)
+        return done[k] = rl_fuse_opaque(f, n);
+    u32 *kids = NEW_N(f->a, u32, x->arity);
+    for (i64 i = 0; i < x->arity; i++) {
+        kids[i] = record_of(s, forms, rl_place_of(f->r, class_of(f, rl_fuse_kid(f, n, i))), done);
+        if (!kids[i])
+            return 0;
+    }
+    return done[k] = rl_terms_make(f->t, x->label.op, x->label.reducer,
+                                   eqf_head_payload(f->g->lang, head), kids, x->arity);
+}
+
+/* A reduction with its body. */
+typedef struct reduction {
+    u32 record;
+    i64 size;
+    u64 name;
+} reduction;
+
+static reduction record_of_reduction(rl_fuser *f, const rl_enode *n)
+{
+    reduction out = {0};
+    i64 body = n->kids[0];
+    body_search s = {f, n->label.par, rl_reach_must(f->r, body)};
+    rl_smallest forms;
+    rl_reach_smallest(f->r, in_body, &s, &forms);
+    u32 kid = record_of(&s, &forms, body, NEW_N(f->a, u32, f->r->n));
+    if (!kid)
+        return out;
+    u32 payload = eqf_head_payload(f->g->lang, eqf_node_head(f->g->engine, n->node));
+    out.record = rl_terms_make(f->t, IR_reduce, n->label.reducer, payload, &kid, 1);
+    out.size = forms.size[body];
+    out.name = forms.name[body];
+    return out;
+}
+
+/* Reductions of the item, that of the smallest body first; at most `most`. */
+static i64 reductions_of(rl_fuser *f, i64 item, reduction *out, i64 most)
+{
+    rl_item it = f->r->items.at[item];
+    i64 n = 0;
+    for (i64 i = f->r->first[it.place]; i < f->r->first[it.place + 1]; i++) {
+        const rl_enode *x = &f->r->nodes.at[i];
+        if (!x->is_usable || x->label.op != IR_reduce || x->label.par != it.par)
+            continue;
+        reduction r = record_of_reduction(f, x);
+        i64 j = n;
+        while (r.record && j > 0 &&
+               (r.size < out[j - 1].size ||
+                (r.size == out[j - 1].size && r.name < out[j - 1].name)))
+            j--;
+        if (!r.record || j == most)
+            continue;
+        n = MIN(n + 1, most);
+        memmove(out + j + 1, out + j, (size_t)(n - 1 - j) * sizeof *out);
+        out[j] = r;
+    }
+    return n;
+}
+
+static u32 record_of_item(rl_fuser *f, i64 item)
+{
+    if (f->state[item] == 0) {
+        f->state[item] = 1;
+        reduction best;
+        f->record[item] = reductions_of(f, item, &best, 1) ? best.record : 0;
+        f->state[item] = 2;
+    }
+    return f->record[item];
+}
+
+/* ---- repairs --------------------------------------------------------------------------------- */
+
+typedef struct found {
+    rl_chain chain;
+    const char *reason;
+} found;
+
+static const char *new_reason(rl_fuser *f, u32 term)
+{
+    rl_graph *g = f->g;
+    if (!g->options.explain)
+        return "loop";
+    str text = str_new(g->a);
+    print_record(f, &text, term);
+    vec_push(g->a, &g->chains, str_text(&text));
+    return arena_printf(g->a, "loop.%lld", (long long)g->chains.n - 1);
+}
+
+/* Does every form of the class need another reduction over these axes, and the reduction's body? */
+static bool wants_repair(const rl_fuser *f, i64 item)
+{
+    const rl_reach *r = f->r;
+    rl_item it = r->items.at[item];
+    const u64 *own = rl_reach_must(r, it.place);
+    for (i64 i = 0; i < r->items.n; i++)
+        if (i != item && r->items.at[i].par == it.par && (own[i >> 6] >> (i & 63) & 1))
+            return true;
+    return false;
+}
+
+static bool is_tried(rl_fuser *f, u32 id)
+{
+    str s = str_new(f->a);
+    print_record(f, &s, id);
+    u64 key = hash_bytes(str_text(&s), s.n, 0);
+    for (i64 i = 0; i < f->g->tried.n; i++)
+        if (f->g->tried.at[i] == key)
+            return true;
+    vec_push(f->g->a, &f->g->tried, key);
+    return false;
+}
+
+static bool repair_round(rl_fuser *f, rl_fuse_report *report)
+{
+    VEC(found) all = {0};
+    bool changed = false;
+    for (i64 i = 0; i < f->r->items.n; i++) {
+        reduction forms[3];
+        i64 n = wants_repair(f, i) ? reductions_of(f, i, forms, COUNT_OF(forms)) : 0;
+        for (i64 k = 0; k < n; k++) {
+            if (is_tried(f, forms[k].record))
+                continue;
+            rl_chain chain = rl_chain_of(f->t, forms[k].record);
+            report->systems++;
+            if (!chain.found || chain.fp > f->g->options.fp)
+                continue;
+            report->repairs++;
+            vec_push(f->a, &all, (found){chain, new_reason(f, forms[k].record)});
+            break;
+        }
+    }
+    for (i64 i = 0; i < all.n; i++)
+        for (i64 k = 0; k < all.at[i].chain.n; k++)
+            changed = rl_fuse_unite(f, all.at[i].chain.reduction[k], all.at[i].chain.value[k],
+                                    all.at[i].reason) ||
+                      changed;
+    return changed;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+static rl_fuser *start(rl_graph *g)
+{
+    arena *a = arena_child(g->a);
+    rl_fuser *f = NEW(a, rl_fuser);
+    *f = (rl_fuser){.g = g, .a = a, .r = rl_reach_new(a, g), .t = rl_terms_new(g, a)};
+    f->state = NEW_N(a, u8, f->r->items.n);
+    f->record = NEW_N(a, u32, f->r->items.n);
+    return f;
+}
+
+static bool is_over(const rl_graph *g)
+{
+    return g->options.limits.nodes >= 0 &&
+           eqf_egraph_size(g->engine).nodes >= g->options.limits.nodes;
+}
+
+rl_fuse_report rl_graph_fuse(rl_graph *g, rl_fuse_mode mode)
+{
+    rl_fuse_report report = {.stop = EQF_STOP_SATURATED};
+    for (bool more = true; more;) {
+        if (is_over(g)) {
+            report.stop = EQF_STOP_NODES;
+            break;
+        }
+        rl_fuser *f = start(g);
+        report.rounds++;
+        more = repair_round(f, &report);
+        if (!more && mode == RL_FUSE_NODE)
+            more = rl_bundle_round(f, &report);
+        arena_free(f->a);
+        rl_must(g, eqf_rebuild(g->engine));
+        if (more && !is_over(g))
+            report.stop = rl_graph_saturate(g, NULL).stop;
+        if (report.stop != EQF_STOP_SATURATED)
+            break;
+    }
+    return report;
+}

@@ -1,0 +1,104 @@
+/* What the files of the fusion of reductions share.
+ *
+ * An *item* is a class that is a reduction over a set of axes: `(reduce R x :par P)`. Reductions
+ * over one set can share a loop when none needs another's result, or when what it needs of it can
+ * be repaired (repair.h). */
+#ifndef EQF_RULES_FUSE_IMPL_H
+#define EQF_RULES_FUSE_IMPL_H
+
+#include "rules/graph_impl.h"
+
+/* ---- what every form of a class needs (reach.c) ----------------------------------------------- */
+
+/* An e-node that is not hidden; classes are named by their places in the snapshot. */
+typedef struct rl_enode {
+    eqf_node node;
+    u32 place;
+    bool is_usable; /* can be computed from tiles of inputs and constants, and other such */
+    bool is_unordered;
+    rl_label label; /* op IR_NO_OP: a leaf */
+    u64 name;
+    i64 arity;
+    const u32 *kids;
+} rl_enode;
+
+/* A class that is a reduction over axes. */
+typedef struct rl_item {
+    i64 place;
+    u64 par;
+} rl_item;
+
+/* For each class a form of least size: operators, each time they occur. Ties go by a number made of
+ * the form's text, so that they do not depend on the order of classes. */
+typedef struct rl_smallest {
+    i64 *size;
+    u64 *name;
+    eqf_node *node; /* 0: no form */
+} rl_smallest;
+
+/* A snapshot of a rebuilt e-graph; changing the e-graph makes it stale. */
+typedef struct rl_reach {
+    const rl_graph *g;
+    arena *a;
+    eqf_class *classes; /* by place */
+    i64 n;
+    u32 *place;          /* by class: place + 1; 0: not canonical */
+    VEC(rl_enode) nodes; /* of a place: from first[place] up to first[place + 1] */
+    i64 *first;
+    bool *is_given;      /* by place: read or folded once; no form of it is looked into */
+    VEC(rl_item) items; /* of a place: from first_item[place] on */
+    i64 *first_item;
+    u64 *must; /* by place, `words` of bits by item */
+    i64 words;
+    rl_smallest forms; /* of usable e-nodes */
+} rl_reach;
+rl_reach *rl_reach_new(arena *a, const rl_graph *g);
+i64 rl_place_of(const rl_reach *r, eqf_class c);
+/* Is the value known tile by tile: every atom cut, or none? */
+bool rl_is_cut(const rl_type *t);
+/* Items that every usable form of the class needs, itself included. */
+const u64 *rl_reach_must(const rl_reach *r, i64 place);
+/* -1 when the class is no reduction over exactly these axes. */
+i64 rl_item_find(const rl_reach *r, i64 place, u64 par);
+/* Smallest forms made of the e-nodes that `admits` lets in; a leaf counts without its operands. */
+typedef enum rl_admit { RL_OUT, RL_INNER, RL_LEAF } rl_admit;
+typedef rl_admit rl_admits(void *user, const rl_enode *n);
+void rl_reach_smallest(const rl_reach *r, rl_admits *admits, void *user, rl_smallest *out);
+
+/* ---- one reduction whose body needs others over the same axes (chain.c) ------------------------ */
+
+typedef struct rl_chain {
+    bool found;
+    const char *reason; /* not found: why */
+    i64 n;              /* reductions, in order of dependency; the last is the one asked for */
+    u32 reduction[RL_MAX_REDUCTIONS]; /* terms (reduce R body :par P) */
+    u32 value[RL_MAX_REDUCTIONS];     /* equal terms over one loop */
+    rl_fp fp;
+} rl_chain;
+/* Reads the term and the reductions over the same axes inside its body as a system, repairs it and
+ * writes the repaired form. Looks at the term alone: where an e-graph made it and where a proof's
+ * text says it the result is the same. */
+rl_chain rl_chain_of(rl_terms *t, u32 term);
+/* The same, and NULL when the certificate of the repair holds; else what does not. */
+const char *rl_chain_check(rl_terms *t, u32 term, rl_chain *out);
+
+/* ---- a round (fuse.c, bundle.c) --------------------------------------------------------------- */
+
+typedef struct rl_fuser {
+    rl_graph *g;
+    arena *a; /* of the round */
+    rl_reach *r;
+    rl_terms *t;
+    u8 *state;   /* by item: 0 unknown, 1 being searched, 2 known */
+    u32 *record; /* by item: its smallest (reduce R body); 0: none */
+} rl_fuser;
+/* The e-node as a record that is not looked into. */
+u32 rl_fuse_opaque(rl_fuser *f, eqf_node n);
+/* Operand i as it was when the e-node was made: what explanations start from. */
+eqf_node rl_fuse_kid(const rl_fuser *f, eqf_node n, i64 i);
+/* Adds both and unites them, by the axiom `reason` over exactly these terms; was anything new? */
+bool rl_fuse_unite(rl_fuser *f, u32 left, u32 right, const char *reason);
+/* Bundles for the operators that use several reductions. */
+bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report);
+
+#endif

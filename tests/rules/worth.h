@@ -1,0 +1,98 @@
+/* Every e-node of every class is worth what its class is, tiled forms included: all are written
+ * into one program and evaluated, cut into tiles. What is cut is put together for that, sums still
+ * to be taken are taken. A value that exists only inside a loop, at one of its tiles, is seen
+ * through the loop. */
+#ifndef EQF_TEST_RULES_WORTH_H
+#define EQF_TEST_RULES_WORTH_H
+
+#include "rules/graph.h"
+#include "rules/small.h"
+#include "rules/values.h"
+
+typedef struct worth {
+    i64 nodes, classes; /* compared */
+    i64 inside;         /* e-nodes that have no value outside of a loop */
+} worth;
+
+static inline ir_term worth_closed(ir_program *p, ir_term t)
+{
+    const ir_node *n = ir_get(p, t);
+    if (ir_kind_of((ir_op)n->op) != IR_A_VALUE || n->runs.n > 0 || n->is_open)
+        return (ir_term){0};
+    ir_reducer r = n->dtype == DT_bool ? IR_OR : IR_SUM;
+    ir_atoms partial = ir_axes_in(p, t, IR_PARTIAL);
+    if (partial.n)
+        t = ir_reduce_par(p, r, t, partial);
+    return ir_comb(p, t, ir_get(p, t)->axes);
+}
+
+static inline void worth_output(ir_program *p, const char *name, ir_term t)
+{
+    ir_atoms d = ir_get(p, t)->dims;
+    ir_dim *dims = NEW_N(p->a, ir_dim, d.n);
+    for (i64 i = 0; i < d.n; i++)
+        dims[i] = (ir_dim){ir_extent(p, d.at[i]), {&d.at[i], 1}};
+    ir_add_output(
+        p, (ir_port){.name = intern_cstr(p->names, name), .rank = d.n, .dims = dims, .term = t});
+}
+
+static inline i64 *worth_tiles(arena *a, const ir_program *p, u64 seed)
+{
+    rng r = rng_new(seed);
+    i64 *tiles = NEW_N(a, i64, p->atoms.n);
+    for (i64 d = 0; d < p->atoms.n; d++)
+        tiles[d] = seed ? 2 + (i64)rng_below(&r, 2) : 1;
+    return tiles;
+}
+
+static inline worth check_worth(rl_graph *g, arena *a, const char *name, u64 seed)
+{
+    eqf_egraph *e = rl_graph_engine(g);
+    eqf_ctx *ctx = arena_ctx(a);
+    VEC(eqf_class) all = {0};
+    for (eqf_class c = eqf_next_class(e, (eqf_class){0}); c.i; c = eqf_next_class(e, c))
+        vec_push(a, &all, c);
+    eqf_extraction *x;
+    assert_int_equal(eqf_extract(e, all.at, (size_t)all.n, NULL, EQF_TREE, &x), EQF_OK);
+    rl_writer *w = rl_writer_new(g, a, x);
+    ir_program *p = rl_writer_program(w);
+    VEC(i64) first = {0}; /* output of each class; its e-nodes follow */
+    worth sum = {0};
+    for (i64 k = 0; k < all.n; k++) {
+        ir_term t = worth_closed(p, rl_write_class(w, all.at[k]));
+        vec_push(a, &first, p->outputs.n);
+        if (t.i)
+            worth_output(p, arena_printf(a, "c%u", all.at[k].i), t);
+        i64 j = 0;
+        for (eqf_node n = eqf_next_node(e, all.at[k], (eqf_node){0}); n.i;
+             n = eqf_next_node(e, all.at[k], n)) {
+            ir_term u = t.i ? worth_closed(p, rl_write_node(w, n)) : t;
+            if (u.i)
+                worth_output(p, arena_printf(a, "c%u.%lld", all.at[k].i, (long long)j++), u);
+            else
+                sum.inside++;
+        }
+    }
+    vec_push(a, &first, p->outputs.n);
+    ir_verify(p, "writing all e-nodes");
+    tensor *out = NEW_N(a, tensor, p->outputs.n);
+    ir_eval(p, small_inputs(a, p, 11), a, out,
+            (ir_eval_options){.tiles = worth_tiles(a, p, seed), .association = seed});
+    for (i64 k = 0; k < all.n; k++) {
+        sum.classes += first.at[k + 1] > first.at[k];
+        for (i64 i = first.at[k] + 1; i < first.at[k + 1]; i++) {
+            sum.nodes++;
+            if (same_values(ctx, &out[first.at[k]], &out[i]))
+                continue;
+            str s = str_new(a);
+            ir_print_term(&s, p, p->outputs.at[first.at[k]].term);
+            str_add(&s, "\n");
+            ir_print_term(&s, p, p->outputs.at[i].term);
+            fail_msg("%s: class %u holds different values:\n%s", name, all.at[k].i, str_text(&s));
+        }
+    }
+    eqf_extraction_free(x);
+    return sum;
+}
+
+#endif
