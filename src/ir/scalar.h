@@ -109,6 +109,16 @@ static inline i64 eqf_imod(i64 a, i64 b)
     return m != 0 && (m < 0) != (b < 0) ? m + b : m;
 }
 
+static inline i64 eqf_shl(i64 a, i64 b)
+{
+    return b < 0 || b > 63 ? 0 : (i64)((u64)a << b);
+}
+
+static inline i64 eqf_shr(i64 a, i64 b)
+{
+    return a >> (b < 0 || b > 63 ? 63 : b);
+}
+
 /* Wrapping; a negative exponent gives the truncated reciprocal (0 for a = 0). */
 static inline i64 eqf_ipow(i64 a, i64 b)
 {
