@@ -414,8 +414,8 @@ bool fe_keeps_range(const fe_call *c, u32 code)
     if (code != FE_U8 || !c->row)
         return false;
     const char *t = c->node->target;
-    return !strcmp(t, "aten.arange.start_step") || fe_is_view(t) || !strcmp(t, "aten.eq.Tensor") ||
-           !strcmp(t, "aten.clone.default");
+    return !strcmp(t, "aten.arange.start_step") || fe_only_moves(t) ||
+           !strcmp(t, "aten.eq.Tensor") || !strcmp(t, "aten.clone.default");
 }
 
 u8 fe_out_dtype(fe_call *c, i64 k)

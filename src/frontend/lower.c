@@ -430,7 +430,7 @@ void fe_lower_graph(fe_lower *l, fe_scope *s)
             fe_slot *slot = fe_slot_of(s, o->value);
             set_slot(slot, k < count ? results[k] : NULL);
             if (l->has_writes && n->n_inputs && n->inputs[0].kind == FE_ARG_TENSOR &&
-                fe_is_view(n->target)) {
+                fe_is_view(l, s, n)) {
                 slot->parent = fe_slot_of(s, n->inputs[0].value);
                 slot->node = n;
                 slot->scope = s;

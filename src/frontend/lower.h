@@ -167,6 +167,10 @@ fe_tensor *fe_diagonal_write(fe_lower *l, const fe_tensor *x, const fe_tensor *p
 fe_tensor *fe_flip(fe_lower *l, const fe_tensor *x, i64 d);
 fe_tensor *fe_pad(fe_lower *l, const fe_tensor *x, i64 d, i64 before, i64 after,
                   const fe_tensor *value);
+/* Dim d read at start + sum of steps[k] * (position of dim k), k < n: n dims in its place. All of it
+ * within the dim. */
+fe_tensor *fe_slice_by(fe_lower *l, const fe_tensor *x, i64 d, i64 start, i64 n, const i64 *sizes,
+                       const i64 *steps);
 fe_tensor *fe_unfold(fe_lower *l, const fe_tensor *x, i64 d, i64 size, i64 step);
 /* x with its dim d repeated: each element n times (inner) or the whole n times. */
 fe_tensor *fe_repeat_dim(fe_lower *l, const fe_tensor *x, i64 d, i64 n, bool is_inner);
@@ -187,12 +191,14 @@ fe_tensor *fe_slice_write(fe_lower *l, const fe_tensor *x, const fe_tensor *src,
 fe_tensor *fe_gather(fe_lower *l, const fe_tensor *x, const i64 *d, fe_tensor *const *idx, i64 n);
 /* torch.gather: idx has x's rank. */
 fe_tensor *fe_take_along(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor *idx);
+/* The vector x with src written at the positions idx (one shape). */
+fe_tensor *fe_put(fe_lower *l, fe_tensor *x, fe_tensor *idx, fe_tensor *src);
 /* Inclusive running reduction along dim d. */
 fe_tensor *fe_scan(fe_lower *l, ir_reducer r, const fe_tensor *x, i64 d);
 /* Positions of the first k elements along d, in order. */
 fe_tensor *fe_argsort(fe_lower *l, const fe_tensor *x, i64 d, i64 k, bool descending);
 
-/* ---- lower_pointwise.c, lower_reduce.c: what rows of aten.def say by `code` ---------------- */
+/* ---- lower_pointwise.c, lower_reduce.c, lower_loss.c: what rows of aten.def say by `code` --- */
 
 enum {
     FE_RELU,
@@ -212,6 +218,12 @@ enum {
 };
 enum { FE_WANT_STD = 1, FE_WANT_MEAN = 2 };
 enum { FE_MSE, FE_L1, FE_SMOOTH_L1, FE_HUBER, FE_HINGE, FE_TRIPLET, FE_KL };
+/* from + w (to - from), all of one float dtype. */
+fe_tensor *fe_lerp(fe_lower *l, fe_tensor *from, fe_tensor *to, fe_tensor *w);
+u64 fe_all_dims(const fe_tensor *x);
+fe_tensor *fe_widened(fe_lower *l, const fe_tensor *x); /* half types as f32 */
+/* (sum |x|^p)^(1/p) over dims, p any of 0 … inf. */
+fe_tensor *fe_vector_norm(fe_lower *l, const fe_tensor *x, f64 p, u64 dims, bool keep);
 /* Over dim d; computed in x's dtype. */
 fe_tensor *fe_softmax(fe_lower *l, const fe_tensor *x, i64 d, bool is_log);
 /* As softmax, but rows of nothing but -inf give 0. */
@@ -316,8 +328,11 @@ struct fe_slot {
 };
 fe_tensor *fe_slot_read(fe_lower *l, fe_slot *s);
 void fe_slot_write(fe_lower *l, fe_slot *s, fe_tensor *t);
-/* Results of this operator share memory with their first argument. */
-bool fe_is_view(const char *target);
+/* Do the results of this call share memory with its first argument? As eager has it: a reshape
+ * copies where strides demand it. */
+bool fe_is_view(fe_lower *l, const fe_scope *s, const fe_node *n);
+/* Results of this operator are elements of its first argument, moved. */
+bool fe_only_moves(const char *target);
 /* "aten.add_.Tensor" → the functional target "aten.add.Tensor"; NULL when it is no such name. */
 const char *fe_functional_name(arena *a, const char *target);
 /* Calls the functional form and writes its result to the first argument. */

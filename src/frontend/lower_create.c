@@ -141,3 +141,50 @@ void fe_lower_one_hot(fe_call *c) /* self num_classes */
     fe_tensor *hit = fe_op2(l, IR_eq, fe_unsqueeze(l, x, x->rank), fe_iota(l, n));
     fe_ret(c, fe_cast(l, DT_i64, hit));
 }
+
+/* Rows and columns of the places on one side of a diagonal, row by row; code 0: lower, 1: upper.
+ * Whole rows are counted off by division. In the trapezoid, row r of the lower side starts at
+ * r (2 first + r - 1) / 2, where `first` is the length of its first row: the root of that. */
+void fe_lower_triangle_indices(fe_call *c) /* row col offset */
+{
+    fe_lower *l = c->l;
+    i64 rows = fe_i(c, 0), columns = fe_i(c, 1), offset = fe_i(c, 2);
+    bool is_upper = c->row->code;
+    enum { MOST = 1 << 20 }; /* keeps everything below exact in f64 */
+    if (rows < 0 || columns < 0 || rows > MOST || columns > MOST || offset < -MOST || offset > MOST)
+        fe_decline(l, "a triangle of %lld x %lld", (long long)rows, (long long)columns);
+    i64 edge = is_upper ? offset - 1 : offset; /* the last diagonal of the lower side */
+    i64 first = edge > 0 ? MIN(columns, 1 + edge) : rows + edge > 0;
+    i64 last = MAX(0, MIN(columns, rows + edge)), filled = MAX(0, MIN(rows, rows + edge));
+    i64 slope = last - first + 1, trapezoid = (first + last) * slope / 2;
+    i64 whole = MAX(0, (filled - slope) * columns), skipped = MAX(0, -offset);
+    if (!rows || !columns)
+        trapezoid = whole = 0;
+    if (is_upper) {
+        i64 total = rows * columns - trapezoid - whole;
+        whole = MAX(0, MIN(rows, -offset) * columns);
+        trapezoid = total - whole;
+        first = offset > 0 ? MAX(0, columns - offset) : columns;
+    }
+    f64 b = is_upper ? -0.5 - (f64)first : (f64)first - 0.5, sign = is_upper ? -1 : 1;
+    fe_tensor *k = fe_cast(l, DT_f64, fe_iota(l, trapezoid));
+    fe_tensor *root = fe_op1(
+        l, IR_sqrt, fe_op2n(l, IR_add, fe_op2n(l, IR_mul, k, 2 * sign), b * b));
+    fe_tensor *row = fe_op1(l, IR_floor, fe_op2n(l, IR_add, fe_op2n(l, IR_mul, root, sign), -b));
+    fe_tensor *before = fe_op2n(l, IR_add, fe_op2n(l, IR_mul, row, sign), 2 * (f64)first - 1);
+    before = fe_op2n(l, IR_mul, fe_op2(l, IR_mul, before, row), 0.5);
+    fe_tensor *slanted[2] = {fe_cast(l, DT_i64, row),
+                             fe_cast(l, DT_i64, fe_op1(l, IR_floor, fe_op2(l, IR_sub, k, before)))};
+    fe_tensor *i = fe_iota(l, whole), *width = fe_int(l, DT_i64, MAX(columns, 1)), *both[2];
+    fe_tensor *full[2] = {fe_op2(l, IR_floordiv, i, width), fe_op2(l, IR_mod, i, width)};
+    i64 add[2] = {is_upper ? whole / MAX(columns, 1) : skipped, is_upper ? MAX(0, offset) : 0};
+    i64 below = is_upper ? 0 : slope + skipped;
+    u8 t = fe_out_dtype(c, 0);
+    for (int side = 0; side < 2; side++) {
+        fe_tensor *a = fe_op2(l, IR_add, slanted[side], fe_int(l, DT_i64, add[side]));
+        fe_tensor *f = side ? full[1] : fe_op2(l, IR_add, full[0], fe_int(l, DT_i64, below));
+        fe_tensor *parts[2] = {is_upper ? f : a, is_upper ? a : f};
+        both[side] = fe_unsqueeze(l, fe_cast(l, t, fe_cat(l, parts, 2, 0)), 0);
+    }
+    fe_ret(c, fe_cat(l, both, 2, 0));
+}

@@ -1,6 +1,6 @@
-/* Operators of ATen whose positions depend on data, and those that look at a whole axis: gather,
- * scatter, sort, scan. They have a meaning in the IR, but no algebra: plain kernels run them, so
- * each is a boundary of optimisation. Negative indices wrap where eager's do. */
+/* Operators of ATen whose positions depend on data: gather and scatter, and what they are made of
+ * for sort and scan (lower_order.c). They have a meaning in the IR, but no algebra: plain kernels
+ * run them, so each is a boundary of optimisation. Negative indices wrap where eager's do. */
 #include "frontend/lower.h"
 
 static const char plain[] = "positions depend on data: a plain kernel";
@@ -217,6 +217,16 @@ static fe_tensor *scattered(fe_lower *l, fe_tensor *base, const i64 *d, fe_tenso
     return fe_tensor_new(l, term, base->dtype, base->rank, xs[0]->dims);
 }
 
+fe_tensor *fe_put(fe_lower *l, fe_tensor *x, fe_tensor *idx, fe_tensor *src)
+{
+    i64 d = 0;
+    i8 same[64], own[1] = {-1};
+    for (i64 k = 0; k < 64; k++)
+        same[k] = (i8)k;
+    idx = fe_spread(l, idx);
+    return scattered(l, x, &d, &idx, 1, src, IR_NO_REDUCER, same, same, own);
+}
+
 /* ---- reads --------------------------------------------------------------------------------- */
 
 void fe_lower_embedding(fe_call *c)
@@ -280,6 +290,16 @@ void fe_lower_take_along_dim(fe_call *c) /* self indices dim */
     }
     fe_ret(c, fe_take_along(l, fe_expand(l, x, x->rank, shape), d,
                             wrapped(l, fe_expand(l, i, x->rank, index_shape), n)));
+}
+
+void fe_lower_take(fe_call *c) /* self index: self as a vector */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *i = fe_t(c, 1);
+    x = fe_flatten(l, x, 0, MAX(x->rank - 1, 0));
+    i64 d = 0;
+    i = wrapped(l, i, x->dims[0].extent);
+    fe_ret(c, fe_gather(l, x, &d, &i, 1));
 }
 
 typedef struct indexing {
@@ -416,14 +436,11 @@ void fe_lower_index_fill(fe_call *c) /* self dim index value */
     fe_ret(c, written(c, x, d, fe_t(c, 2), value, IR_NO_REDUCER));
 }
 
-void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
+/* src (a number, or of x's rank) written or combined at index along dim d. */
+static fe_tensor *scattered_along(fe_call *c, fe_tensor *x, i64 d, fe_tensor *index, fe_tensor *src,
+                                  ir_reducer r)
 {
     fe_lower *l = c->l;
-    fe_tensor *x = fe_t(c, 0), *index = fe_cast(l, DT_i64, fe_t(c, 2));
-    fe_tensor *src = fe_cast(l, x->dtype, fe_t(c, 3));
-    if (x->rank == 0)
-        fe_decline(l, "an index into a number");
-    i64 d = fe_axis_i(c, x, 1);
     bool is_number = src->rank == 0;
     if (index->rank != x->rank || (!is_number && src->rank != x->rank))
         fe_fail(l, "an index of rank %lld, values of rank %lld", (long long)index->rank,
@@ -441,8 +458,8 @@ void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
             corner = fe_slice(l, corner, k, 0, n, 1);
     }
     index = fe_spread(l, index); /* one write for each of its elements */
-    fe_tensor *y = scattered(l, corner, &d, &index, 1, src, (ir_reducer)c->row->code, li,
-                             is_number ? NULL : li, lb);
+    fe_tensor *y =
+        scattered(l, corner, &d, &index, 1, src, r, li, is_number ? NULL : li, lb);
     for (i64 k = x->rank - 1; k >= 0; k--) {
         if (y->dims[k].extent == x->dims[k].extent)
             continue;
@@ -451,139 +468,87 @@ void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
             part = fe_slice(l, part, j, 0, y->dims[j].extent, 1);
         y = fe_slice_write(l, part, y, k, 0, y->dims[k].extent, 1);
     }
+    return y;
+}
+
+void fe_lower_scatter(fe_call *c) /* self dim index src; code: a reducer */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *index = fe_cast(l, DT_i64, fe_t(c, 2));
+    fe_tensor *src = fe_cast(l, x->dtype, fe_t(c, 3));
+    if (x->rank == 0)
+        fe_decline(l, "an index into a number");
+    fe_ret(c, scattered_along(c, x, fe_axis_i(c, x, 1), index, src, (ir_reducer)c->row->code));
+}
+
+/* The number that combining with r leaves alone. */
+static fe_tensor *identity_of(fe_lower *l, ir_reducer r, u8 type)
+{
+    return dtype_is_float((dtype)type) ? fe_num(l, type, ir_reducer_identity_f64(r))
+                                       : fe_int(l, type, ir_reducer_identity_i64(r, (dtype)type));
+}
+
+/* self dim index src reduce include_self; code 0: index like src; 1: a vector, as in index_add; 2:
+ * as 0, self is always included. */
+void fe_lower_scatter_reduce(fe_call *c)
+{
+    fe_lower *l = c->l;
+    static const struct {
+        const char *name;
+        ir_reducer r;
+    } kinds[] = {{"sum", IR_SUM},  {"add", IR_SUM},  {"prod", IR_PROD}, {"multiply", IR_PROD},
+                 {"amax", IR_MAX}, {"amin", IR_MIN}, {"mean", IR_SUM}};
+    const char *name = fe_s(c, 4);
+    ir_reducer r = IR_NO_REDUCER;
+    for (i64 k = 0; k < COUNT_OF(kinds) && name; k++)
+        if (!strcmp(kinds[k].name, name))
+            r = kinds[k].r;
+    fe_tensor *x = fe_t(c, 0), *index = fe_cast(l, DT_i64, fe_t(c, 2)), *given = x;
+    fe_tensor *src = fe_cast(l, x->dtype, fe_t(c, 3));
+    if (x->rank == 0)
+        fe_decline(l, "an index into a number");
+    if (r == IR_NO_REDUCER || x->dtype == DT_bool)
+        fe_fail(l, "combines %s by %s", dtype_name((dtype)x->dtype), name ? name : "nothing");
+    i64 d = fe_axis_i(c, x, 1);
+    bool is_mean = !strcmp(name, "mean"), is_alone = c->row->code != 2 && !fe_b(c, 5);
+    fe_tensor *count = NULL, *zero = fe_int(l, DT_i64, 0), *one = fe_int(l, DT_i64, 1);
+    if (is_mean || is_alone) {
+        fe_tensor *base = fe_spread(l, fe_fill_like(l, x, zero));
+        fe_tensor *each = fe_spread(l, fe_fill_like(l, src, one));
+        count = c->row->code == 1 ? written(c, base, d, index, each, IR_SUM)
+                                  : scattered_along(c, base, d, index, each, IR_SUM);
+    }
+    if (is_alone) /* where something arrives, what was there does not count */
+        x = fe_where(l, fe_op2(l, IR_lt, zero, count), identity_of(l, r, x->dtype), x);
+    fe_tensor *y = c->row->code == 1 ? written(c, x, d, index, src, r)
+                                     : scattered_along(c, x, d, index, src, r);
+    if (is_mean) {
+        fe_tensor *n = is_alone ? fe_op2(l, IR_max, count, one) : fe_op2(l, IR_add, count, one);
+        n = fe_cast(l, fe_wide(y->dtype), n);
+        ir_op by = dtype_is_float((dtype)y->dtype) ? IR_div : IR_floordiv;
+        y = fe_cast(l, given->dtype, fe_op2(l, by, fe_cast(l, n->dtype, y), n));
+    }
     fe_ret(c, y);
 }
 
-/* ---- order --------------------------------------------------------------------------------- */
-
-static void sorted(fe_call *c, fe_tensor *x, i64 d, i64 k, bool descending)
+/* The next element of source where the mask holds, in row-major order. */
+void fe_lower_masked_scatter(fe_call *c) /* self mask source */
 {
     fe_lower *l = c->l;
-    if (x->rank == 0) {
+    fe_tensor *xs[2] = {fe_t(c, 0), fe_cast(l, DT_bool, fe_t(c, 1))}, *src = fe_t(c, 2);
+    i64 sizes[FE_MAX_RANK], rank = fe_broadcast(l, xs, 2, sizes), d = 0;
+    if (src->dtype != xs[0]->dtype)
+        fe_fail(l, "values of %s for %s", dtype_name((dtype)src->dtype),
+                dtype_name((dtype)xs[0]->dtype));
+    fe_tensor *x = fe_expand(l, xs[0], rank, sizes), *mask = fe_expand(l, xs[1], rank, sizes);
+    if (fe_is_empty(x) || fe_is_empty(src)) {
         fe_ret(c, x);
-        fe_ret(c, fe_int(l, DT_i64, 0));
         return;
     }
-    fe_tensor *at = fe_argsort(l, x, d, k, descending);
-    fe_ret(c, fe_take_along(l, x, d, at));
-    fe_ret(c, at);
-}
-
-void fe_lower_sort(fe_call *c) /* self dim descending; code 1: self stable dim descending */
-{
-    fe_tensor *x = fe_t(c, 0);
-    i64 first = c->row->code ? 2 : 1, d = fe_axis_i(c, x, first);
-    sorted(c, x, d, x->rank ? x->dims[d].extent : 1, fe_b(c, first + 1));
-}
-
-void fe_lower_argsort(fe_call *c)
-{
-    fe_tensor *x = fe_t(c, 0);
-    if (!x->rank) {
-        fe_ret(c, fe_int(c->l, DT_i64, 0));
-        return;
-    }
-    i64 d = fe_axis_i(c, x, 1);
-    fe_ret(c, fe_argsort(c->l, x, d, x->dims[d].extent, fe_b(c, 2)));
-}
-
-void fe_lower_topk(fe_call *c) /* self k dim largest */
-{
-    fe_tensor *x = fe_t(c, 0);
-    i64 k = fe_i(c, 1), d = fe_axis_i(c, x, 2), n = x->rank ? x->dims[d].extent : 1;
-    if (k < 0 || k > n)
-        fe_fail(c->l, "the first %lld of %lld", (long long)k, (long long)n);
-    sorted(c, x, d, k, fe_b(c, 3));
-}
-
-void fe_lower_median(
-    fe_call *c) /* self dim keepdim: the lower of two middles, NaN if there is any */
-{
-    fe_lower *l = c->l;
-    fe_tensor *x = fe_t(c, 0);
-    if (!x->rank) {
-        fe_ret(c, x);
-        fe_ret(c, fe_int(l, DT_i64, 0));
-        return;
-    }
-    i64 d = fe_axis_i(c, x, 1), n = x->dims[d].extent;
-    if (n < 1)
-        fe_fail(l, "a median of no elements");
-    fe_tensor *all = fe_argsort(l, x, d, n, false);
-    fe_tensor *at = fe_slice(l, all, d, (n - 1) / 2, 1, 1);
-    fe_tensor *value = fe_take_along(l, x, d, at);
-    if (dtype_is_float((dtype)x->dtype)) { /* NaNs sort last: the last one tells */
-        fe_tensor *last = fe_take_along(l, x, d, fe_slice(l, all, d, n - 1, 1, 1));
-        fe_tensor *bad = fe_op2(l, IR_ne, x, x), *none = fe_int(l, DT_i64, n);
-        fe_tensor *first =
-            fe_reduce(l, IR_MIN, fe_where(l, bad, fe_positions(l, x, d), none), (u64)1 << d, true);
-        fe_tensor *has_nan = fe_op2(l, IR_ne, last, last);
-        at = fe_where(l, has_nan, first, at);
-        value = fe_where(l, has_nan, last, value);
-    }
-    bool keep = fe_b(c, 2);
-    fe_ret(c, keep ? value : fe_drop(l, value, (u64)1 << d));
-    fe_ret(c, keep ? at : fe_drop(l, at, (u64)1 << d));
-}
-
-/* The number of elements below (or not above) each value. */
-void fe_lower_searchsorted(fe_call *c) /* sorted self out_int32 right side sorter */
-{
-    fe_lower *l = c->l;
-    fe_tensor *s = fe_t(c, 0), *v = fe_t(c, 1);
-    bool is_right = fe_b(c, 3) || (fe_has(c, 4) && !strcmp(fe_s(c, 4), "right"));
-    if (fe_has(c, 5))
-        fe_decline(l, "a sorter");
-    fe_tensor *xs[2] = {s, v};
-    u8 t = fe_promote(xs, 2);
-    s = fe_cast(l, t, s), v = fe_cast(l, t, v);
-    if (s->rank == 0 || (s->rank > 1 && s->rank != v->rank))
-        fe_fail(l, "values of rank %lld in a sequence of rank %lld", (long long)v->rank,
-                (long long)s->rank);
-    if (s->rank == 1)
-        for (i64 k = 0; k < v->rank; k++)
-            s = fe_unsqueeze(l, s, 0);
-    else
-        s = fe_unsqueeze(l, s, s->rank - 1);
-    v = fe_unsqueeze(l, v, v->rank);
-    fe_tensor *below = is_right ? fe_op2(l, IR_le, s, v) : fe_op2(l, IR_lt, s, v);
-    below = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, below), (u64)1 << (below->rank - 1), false);
-    fe_ret(c, fe_cast(l, fe_b(c, 2) ? DT_i32 : DT_i64, below));
-}
-
-/* ---- running reductions  ------------------------------------------------------------------- */
-
-void fe_lower_cumulate(fe_call *c) /* self dim dtype */
-{
-    fe_lower *l = c->l;
-    fe_tensor *x = fe_t(c, 0);
-    u8 t = fe_dt(c, 2, dtype_is_float((dtype)x->dtype) ? x->dtype : DT_i64);
-    x = fe_cast(l, t, x);
-    i64 d = fe_axis_i(c, x, 1);
-    x = fe_cast(l, fe_wide(t), x);
-    fe_ret(c, fe_cast(l, t, fe_scan(l, (ir_reducer)c->row->code, x, d)));
-}
-
-/* log of the running sum of exp: with the running maximum m, log(sum exp(x - m)) + m is not a scan
- * of one reducer; the total maximum serves as the common shift. */
-void fe_lower_logcumsumexp(fe_call *c)
-{
-    fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = fe_cast(l, fe_wide(given->dtype), given);
-    if (!x->rank || fe_is_empty(x)) {
-        fe_lower_same(c);
-        return;
-    }
-    i64 d = fe_axis_i(c, x, 1);
-    fe_tensor *m = fe_reduce(l, IR_MAX, x, (u64)1 << d, true);
-    fe_tensor *huge = fe_op2n(l, IR_eq, fe_op1(l, IR_abs, m), (f64)__builtin_inf());
-    m = fe_where(l, huge, fe_num(l, x->dtype, 0), m);
-    fe_tensor *sum = fe_scan(l, IR_SUM, fe_op1(l, IR_exp, fe_op2(l, IR_sub, x, m)), d);
-    fe_ret(c, fe_cast(l, given->dtype, fe_op2(l, IR_add, fe_op1(l, IR_log, sum), m)));
-}
-
-void fe_lower_cummax(fe_call *c) /* code: MAX or MIN; the positions have no meaning here */
-{
-    fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, fe_scan(c->l, (ir_reducer)c->row->code, x, fe_axis_i(c, x, 1)));
+    fe_tensor *flat = fe_flatten(l, mask, 0, MAX(rank - 1, 0));
+    fe_tensor *at = fe_scan(l, IR_SUM, fe_cast(l, DT_i64, flat), 0);
+    at = fe_where(l, flat, fe_op2(l, IR_sub, at, fe_int(l, DT_i64, 1)), fe_int(l, DT_i64, 0));
+    fe_tensor *all = fe_flatten(l, src, 0, MAX(src->rank - 1, 0));
+    fe_tensor *y = fe_gather(l, all, &d, &at, 1);
+    fe_ret(c, fe_where(l, mask, fe_view(l, y, rank, sizes), x));
 }

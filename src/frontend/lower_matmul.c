@@ -64,6 +64,45 @@ void fe_lower_outer(fe_call *c)
     fe_ret(c, fe_arith(l, IR_mul, fe_unsqueeze(l, a, 1), fe_unsqueeze(l, b, 0)));
 }
 
+void fe_lower_vecdot(fe_call *c) /* x y dim */
+{
+    fe_lower *l = c->l;
+    fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
+    u8 t = same_dtype(c, xs[0], xs[1]);
+    fe_broadcast_all(l, xs, 2);
+    i64 d = fe_dim_i(c, xs[0], 2);
+    fe_tensor *y = fe_op2(l, IR_mul, fe_widened(l, xs[0]), fe_widened(l, xs[1]));
+    fe_ret(c, fe_cast(l, t, fe_reduce(l, IR_SUM, y, (u64)1 << d, false)));
+}
+
+/* The components of x along d, k places earlier. */
+static fe_tensor *turned(fe_lower *l, const fe_tensor *x, i64 d, i64 k)
+{
+    fe_tensor *parts[2] = {fe_slice(l, x, d, k, 3 - k, 1), fe_slice(l, x, d, 0, k, 1)};
+    return fe_cat(l, parts, 2, d);
+}
+
+void fe_lower_cross(fe_call *c) /* self other dim; code 1: without dim the first of extent 3 */
+{
+    fe_lower *l = c->l;
+    fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
+    u8 t = fe_promote(xs, 2);
+    for (int i = 0; i < 2; i++)
+        xs[i] = fe_cast(l, t, xs[i]);
+    fe_broadcast_all(l, xs, 2);
+    i64 d = 0;
+    if (fe_has(c, 2))
+        d = fe_dim_i(c, xs[0], 2);
+    else
+        while (d < xs[0]->rank && xs[0]->dims[d].extent != 3)
+            d++;
+    if (d >= xs[0]->rank || xs[0]->dims[d].extent != 3)
+        fe_fail(l, "a cross product along a dim that is not 3");
+    fe_tensor *left = fe_op2(l, IR_mul, turned(l, xs[0], d, 1), turned(l, xs[1], d, 2));
+    fe_tensor *right = fe_op2(l, IR_mul, turned(l, xs[0], d, 2), turned(l, xs[1], d, 1));
+    fe_ret(c, fe_op2(l, IR_sub, left, right));
+}
+
 void fe_lower_inner(fe_call *c)
 {
     fe_lower *l = c->l;

@@ -18,7 +18,7 @@ fe_tensor *fe_arith(fe_lower *l, ir_op op, fe_tensor *a, fe_tensor *b)
     fe_tensor *xs[2] = {a, b};
     u8 t = fe_promote(xs, 2);
     bool is_test = ir_row(op)->rule == IR_COMPARE;
-    if (op == IR_div && !dtype_is_float((dtype)t))
+    if (ir_row(op)->rule == IR_FLOAT && !dtype_is_float((dtype)t))
         t = DT_f32;
     u8 in = fe_is_half(t) && !is_test && (a->is_number || b->is_number) ? DT_f32 : t;
     if (t == DT_bool && op == IR_add)
@@ -30,6 +30,15 @@ fe_tensor *fe_arith(fe_lower *l, ir_op op, fe_tensor *a, fe_tensor *b)
 static fe_tensor *scaled(fe_lower *l, fe_tensor *x, fe_scalar s)
 {
     return s.f == 1.0 ? x : fe_arith(l, IR_mul, x, fe_scalar_tensor(l, s));
+}
+
+/* Half operands widen; the result is rounded once, to what they promote to. */
+static u8 widen(fe_lower *l, fe_tensor **xs, i64 n)
+{
+    u8 t = fe_promote(xs, n);
+    for (i64 i = 0; i < n; i++)
+        xs[i] = fe_cast(l, fe_wide(t), xs[i]);
+    return t;
 }
 
 /* ---- one operand --------------------------------------------------------------------------- */
@@ -89,6 +98,73 @@ void fe_lower_nan_to_num(fe_call *c)
     fe_tensor *y = fe_where(l, fe_op2(l, IR_ne, x, x), fe_num(l, x->dtype, nan), x);
     y = fe_where(l, fe_op2n(l, IR_eq, x, (f64)-INFINITY), fe_num(l, x->dtype, low), y);
     fe_ret(c, fe_where(l, fe_op2n(l, IR_eq, x, (f64)INFINITY), fe_num(l, x->dtype, high), y));
+}
+
+void fe_lower_frac(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    if (!dtype_is_float((dtype)x->dtype))
+        fe_fail(c->l, "the fraction of %s", dtype_name((dtype)x->dtype));
+    fe_ret(c, fe_op2(c->l, IR_sub, x, fe_op1(c->l, IR_trunc, x)));
+}
+
+void fe_lower_signbit(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    if (dtype_is_float((dtype)x->dtype))
+        x = fe_op2(l, IR_copysign, fe_num(l, x->dtype, 1), x);
+    else if (x->dtype == DT_bool)
+        x = fe_cast(l, DT_i64, x);
+    fe_ret(c, fe_op2(l, IR_lt, x, fe_cast(l, x->dtype, fe_int(l, DT_i64, 0))));
+}
+
+void fe_lower_is_signed_inf(fe_call *c) /* code: the sign */
+{
+    fe_tensor *x = floating(c->l, fe_t(c, 0));
+    fe_ret(c, fe_op2n(c->l, IR_eq, x, c->row->code < 0 ? (f64)-INFINITY : (f64)INFINITY));
+}
+
+void fe_lower_angle_unit(fe_call *c) /* code 1: degrees to radians; 0: back */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = floating(l, fe_t(c, 0));
+    fe_tensor *y = fe_op2n(l, IR_mul, fe_cast(l, fe_wide(x->dtype), x),
+                           c->row->code ? PI / 180 : 180 / PI);
+    fe_ret(c, fe_cast(l, x->dtype, y));
+}
+
+void fe_lower_logit(fe_call *c) /* self eps */
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = floating(l, fe_t(c, 0)), *x = fe_cast(l, fe_wide(given->dtype), given);
+    if (fe_has(c, 1))
+        x = fe_op2n(l, IR_min, fe_op2n(l, IR_max, x, fe_f(c, 1)), 1 - fe_f(c, 1));
+    fe_tensor *rest = fe_op2(l, IR_sub, fe_num(l, x->dtype, 1), x);
+    fe_ret(c, fe_cast(l, given->dtype, fe_op1(l, IR_log, fe_op2(l, IR_div, x, rest))));
+}
+
+void fe_lower_sinc(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = floating(l, fe_t(c, 0)), *x = fe_cast(l, fe_wide(given->dtype), given);
+    fe_tensor *angle = fe_op2n(l, IR_mul, x, PI);
+    fe_tensor *y = fe_op2(l, IR_div, fe_op1(l, IR_sin, angle), angle);
+    y = fe_where(l, fe_op2n(l, IR_eq, x, 0), fe_num(l, x->dtype, 1), y);
+    fe_ret(c, fe_cast(l, given->dtype, y));
+}
+
+void fe_lower_round_decimals(fe_call *c) /* self decimals */
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = fe_t(c, 0), *x = fe_cast(l, fe_wide(given->dtype), given);
+    i64 n = fe_i(c, 1);
+    if (!dtype_is_float((dtype)given->dtype) || n < -300 || n > 300)
+        fe_decline(l, "%lld decimals of %s", (long long)n, dtype_name((dtype)given->dtype));
+    f64 scale = pow(10, (f64)(n < 0 ? -n : n));
+    ir_op in = n < 0 ? IR_div : IR_mul, out = n < 0 ? IR_mul : IR_div;
+    fe_tensor *y = fe_op1(l, IR_round, fe_op2n(l, in, x, scale));
+    fe_ret(c, fe_cast(l, given->dtype, fe_op2n(l, out, y, scale)));
 }
 
 /* ---- two operands  ------------------------------------------------------------------------- */
@@ -162,6 +238,100 @@ void fe_lower_bitwise_not(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
     fe_ret(c, fe_op1(c->l, x->dtype == DT_bool ? IR_not : IR_bitnot, x));
+}
+
+/* fmax, fmin: of a number and NaN the number. */
+void fe_lower_number_extreme(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
+    u8 t = fe_promote(xs, 2);
+    fe_tensor *a = fe_cast(l, t, xs[0]), *b = fe_cast(l, t, xs[1]);
+    fe_tensor *y = fe_op2(l, (ir_op)c->row->code, a, b);
+    if (dtype_is_float((dtype)t)) {
+        y = fe_where(l, fe_op2(l, IR_ne, b, b), a, y);
+        y = fe_where(l, fe_op2(l, IR_ne, a, a), b, y);
+    }
+    fe_ret(c, y);
+}
+
+void fe_lower_shift(fe_call *c)
+{
+    fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
+    u8 t = fe_promote(xs, 2);
+    if (dtype_kind_of((dtype)t) != DK_INT)
+        fe_decline(c->l, "a shift of %s", dtype_name((dtype)t));
+    fe_ret(c, fe_arith(c->l, (ir_op)c->row->code, xs[0], xs[1]));
+}
+
+/* log(base^a + base^b) with the larger one taken out; code: IR_exp or IR_exp2. */
+void fe_lower_logaddexp(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
+    u8 t = widen(l, xs, 2);
+    fe_tensor *most = fe_op2(l, IR_max, xs[0], xs[1]);
+    fe_tensor *gap = fe_op1(l, IR_abs, fe_op2(l, IR_sub, xs[0], xs[1]));
+    fe_tensor *tail =
+        fe_op1(l, IR_log1p, fe_op1(l, (ir_op)c->row->code, fe_op1(l, IR_neg, gap)));
+    if (c->row->code == IR_exp2)
+        tail = fe_op2n(l, IR_mul, tail, 1.4426950408889634074); /* 1 / log 2 */
+    /* Equal infinities: their difference is NaN. */
+    fe_tensor *same = fe_op2(l, IR_and, fe_op2(l, IR_eq, xs[0], xs[1]),
+                             fe_op2n(l, IR_eq, fe_op1(l, IR_abs, xs[0]), (f64)INFINITY));
+    fe_ret(c, fe_cast(l, t, fe_where(l, same, xs[0], fe_op2(l, IR_add, most, tail))));
+}
+
+void fe_lower_xlogy(fe_call *c) /* a log b; 0 where a is 0 and b is a number */
+{
+    fe_lower *l = c->l;
+    fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
+    u8 t = fe_promote(xs, 2), in = dtype_is_float((dtype)t) ? t : DT_f32;
+    fe_tensor *a = fe_cast(l, fe_wide(in), xs[0]), *b = fe_cast(l, fe_wide(in), xs[1]);
+    fe_tensor *zero = fe_num(l, a->dtype, 0);
+    fe_tensor *y = fe_op2(l, IR_mul, a, fe_op1(l, IR_log, b));
+    y = fe_where(l, fe_op2(l, IR_eq, a, zero), zero, y);
+    fe_ret(c, fe_cast(l, in, fe_where(l, fe_op2(l, IR_ne, b, b), b, y)));
+}
+
+void fe_lower_heaviside(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *zero = fe_cast(l, x->dtype, fe_int(l, DT_i64, 0));
+    fe_tensor *step = fe_cast(l, x->dtype, fe_op2(l, IR_lt, zero, x));
+    fe_ret(c, fe_where(l, fe_op2(l, IR_eq, x, zero), fe_cast(l, x->dtype, fe_t(c, 1)), step));
+}
+
+void fe_lower_isclose(fe_call *c) /* self other rtol atol equal_nan */
+{
+    fe_lower *l = c->l;
+    fe_tensor *a = fe_t(c, 0), *b = fe_t(c, 1);
+    if (a->dtype != b->dtype || !dtype_is_float((dtype)a->dtype))
+        fe_decline(l, "a comparison of %s and %s", dtype_name((dtype)a->dtype),
+                   dtype_name((dtype)b->dtype));
+    fe_tensor *is = fe_op2(l, IR_eq, a, b);
+    if (fe_b(c, 4))
+        is = fe_op2(l, IR_or, is,
+                    fe_op2(l, IR_and, fe_op2(l, IR_ne, a, a), fe_op2(l, IR_ne, b, b)));
+    a = fe_cast(l, fe_wide(a->dtype), a), b = fe_cast(l, fe_wide(b->dtype), b);
+    fe_tensor *far = fe_op1(l, IR_abs, fe_op2(l, IR_sub, a, b));
+    fe_tensor *most = fe_op2n(l, IR_mul, fe_op1(l, IR_abs, b), fe_f(c, 2));
+    most = fe_op2n(l, IR_add, most, fe_f(c, 3));
+    fe_tensor *near = fe_op2(l, IR_and, fe_op1(l, IR_finite, far), fe_op2(l, IR_le, far, most));
+    fe_ret(c, fe_op2(l, IR_or, is, near));
+}
+
+/* Is each element one of the others? */
+void fe_lower_isin(fe_call *c) /* elements test_elements assume_unique invert */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *set = fe_t(c, 1), *xs[2] = {x, set};
+    u8 t = fe_promote(xs, 2);
+    set = fe_flatten(l, set, 0, MAX(set->rank - 1, 0));
+    fe_tensor *hit = fe_op2(l, IR_eq, fe_cast(l, t, fe_unsqueeze(l, x, x->rank)),
+                            fe_cast(l, t, set));
+    hit = fe_reduce(l, IR_OR, hit, (u64)1 << x->rank, false);
+    fe_ret(c, fe_b(c, 3) ? fe_op1(l, IR_not, hit) : hit);
 }
 
 /* ---- powers -------------------------------------------------------------------------------- */
@@ -286,15 +456,6 @@ void fe_lower_copy(fe_call *c)
 
 /* ---- three operands  ----------------------------------------------------------------------- */
 
-/* Half operands widen; the result is rounded once, to what they promote to. */
-static u8 widen(fe_lower *l, fe_tensor **xs, i64 n)
-{
-    u8 t = fe_promote(xs, n);
-    for (i64 i = 0; i < n; i++)
-        xs[i] = fe_cast(l, fe_wide(t), xs[i]);
-    return t;
-}
-
 void fe_lower_addc(fe_call *c) /* addcmul, addcdiv */
 {
     fe_lower *l = c->l;
@@ -306,18 +467,21 @@ void fe_lower_addc(fe_call *c) /* addcmul, addcdiv */
     fe_ret(c, fe_cast(l, t, fe_op2(l, IR_add, xs[0], product)));
 }
 
+fe_tensor *fe_lerp(fe_lower *l, fe_tensor *from, fe_tensor *to, fe_tensor *w)
+{
+    /* From the nearer end, as eager does: exact at both. */
+    fe_tensor *is_far = fe_op2(l, IR_le, fe_num(l, w->dtype, 0.5), fe_op1(l, IR_abs, w));
+    fe_tensor *part = fe_where(l, is_far, fe_op2n(l, IR_sub, w, 1), w);
+    fe_tensor *base = fe_where(l, is_far, to, from);
+    fe_tensor *step = fe_op2(l, IR_mul, part, fe_op2(l, IR_sub, to, from));
+    return fe_op2(l, IR_add, base, step);
+}
+
 void fe_lower_lerp(fe_call *c)
 {
-    fe_lower *l = c->l;
-    fe_tensor *w = fe_t(c, 2);
-    fe_tensor *xs[3] = {fe_t(c, 0), fe_t(c, 1), w};
-    u8 t = widen(l, xs, 3);
-    /* From the nearer end, as eager does: exact at both. */
-    fe_tensor *is_far = fe_op2(l, IR_le, fe_num(l, xs[2]->dtype, 0.5), fe_op1(l, IR_abs, xs[2]));
-    fe_tensor *part = fe_where(l, is_far, fe_op2n(l, IR_sub, xs[2], 1), xs[2]);
-    fe_tensor *from = fe_where(l, is_far, xs[1], xs[0]);
-    fe_tensor *step = fe_op2(l, IR_mul, part, fe_op2(l, IR_sub, xs[1], xs[0]));
-    fe_ret(c, fe_cast(l, t, fe_op2(l, IR_add, from, step)));
+    fe_tensor *xs[3] = {fe_t(c, 0), fe_t(c, 1), fe_t(c, 2)};
+    u8 t = widen(c->l, xs, 3);
+    fe_ret(c, fe_cast(c->l, t, fe_lerp(c->l, xs[0], xs[1], xs[2])));
 }
 
 /* ---- activations  -------------------------------------------------------------------------- */
@@ -407,6 +571,37 @@ void fe_lower_activation(fe_call *c)
         break;
     }
     fe_ret(c, fe_cast(l, given->dtype, y));
+}
+
+void fe_lower_shrink(fe_call *c) /* self lambd; code 1: what remains moves toward 0 */
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = fe_t(c, 0), *x = fe_cast(l, fe_wide(given->dtype), given);
+    fe_tensor *zero = fe_num(l, x->dtype, 0), *edge = fe_num(l, x->dtype, fe_f(c, 1));
+    fe_tensor *size = fe_op1(l, IR_abs, x), *y;
+    if (c->row->code) { /* x * 0 keeps NaN */
+        y = fe_op2(l, IR_sub, x, fe_op2(l, IR_mul, fe_op1(l, IR_sign, x), edge));
+        y = fe_where(l, fe_op2(l, IR_lt, edge, size), y, fe_op2(l, IR_mul, x, zero));
+    } else {
+        y = fe_where(l, fe_op2(l, IR_le, size, edge), zero, x);
+    }
+    fe_ret(c, fe_cast(l, given->dtype, y));
+}
+
+/* self lower upper training: the middle slope; code 1: self noise lower upper training, also the
+ * noise */
+void fe_lower_rrelu(fe_call *c)
+{
+    fe_lower *l = c->l;
+    fe_tensor *given = fe_t(c, 0), *x = fe_cast(l, fe_wide(given->dtype), given);
+    i64 first = 1 + c->row->code;
+    if (fe_b(c, first + 2))
+        fe_decline(l, "rrelu in training draws random numbers");
+    fe_tensor *low = fe_op2n(l, IR_mul, x, (fe_f(c, first) + fe_f(c, first + 1)) / 2);
+    fe_tensor *y = fe_where(l, fe_op2(l, IR_lt, fe_num(l, x->dtype, 0), x), x, low);
+    fe_ret(c, fe_cast(l, given->dtype, y));
+    if (c->row->code)
+        fe_ret(c, fe_t(c, 1));
 }
 
 void fe_lower_threshold(fe_call *c) /* value where self <= threshold */

@@ -1,4 +1,4 @@
-/* Reductions of ATen and the composites made of them: statistics, softmax, norms, losses.
+/* Reductions of ATen and the composites made of them: statistics, softmax, norms.
  *
  * Composites compute in f32 on half types and round once. A mean multiplies the sum by 1/N; a
  * variance is two-pass; a division by a number is a product with its reciprocal, so that one idiom
@@ -11,7 +11,8 @@ static u64 bit(i64 d)
 {
     return (u64)1 << d;
 }
-static u64 all_dims(const fe_tensor *x)
+
+u64 fe_all_dims(const fe_tensor *x)
 {
     return x->rank >= 64 ? ~(u64)0 : bit(x->rank) - 1;
 }
@@ -25,7 +26,7 @@ static i64 count_dims(const fe_tensor *x, u64 dims)
     return n;
 }
 
-static fe_tensor *wide(fe_lower *l, const fe_tensor *x)
+fe_tensor *fe_widened(fe_lower *l, const fe_tensor *x)
 {
     return fe_cast(l, fe_wide(x->dtype), x);
 }
@@ -41,13 +42,36 @@ static fe_tensor *total(fe_call *c, ir_reducer r, fe_tensor *x, u64 dims, bool k
 void fe_lower_sum_all(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, total(c, (ir_reducer)c->row->code, x, all_dims(x), false, 1));
+    fe_ret(c, total(c, (ir_reducer)c->row->code, x, fe_all_dims(x), false, 1));
 }
 
 void fe_lower_sum(fe_call *c) /* self dim keepdim dtype */
 {
     fe_tensor *x = fe_t(c, 0);
     fe_ret(c, total(c, (ir_reducer)c->row->code, x, fe_axes(c, x, 1), fe_b(c, 2), 3));
+}
+
+void fe_lower_nansum(fe_call *c) /* self dim keepdim dtype; code 1: the mean */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    u64 dims = fe_axes(c, x, 1);
+    bool keep = fe_b(c, 2);
+    if (!dtype_is_float((dtype)x->dtype)) {
+        if (c->row->code)
+            fe_fail(l, "a mean of %s", dtype_name((dtype)x->dtype));
+        fe_ret(c, total(c, IR_SUM, x, dims, keep, 3));
+        return;
+    }
+    u8 t = fe_dt(c, 3, x->dtype);
+    fe_tensor *y = fe_widened(l, fe_cast(l, t, x)), *zero = fe_num(l, y->dtype, 0);
+    fe_tensor *is_number = fe_op2(l, IR_eq, y, y);
+    fe_tensor *sum = fe_reduce(l, IR_SUM, fe_where(l, is_number, y, zero), dims, keep);
+    if (c->row->code) {
+        fe_tensor *n = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, is_number), dims, keep);
+        sum = fe_op2(l, IR_div, sum, fe_cast(l, y->dtype, n));
+    }
+    fe_ret(c, fe_cast(l, t, sum));
 }
 
 static void mean(fe_call *c, u64 dims, bool keep, i64 dtype_arg)
@@ -57,12 +81,12 @@ static void mean(fe_call *c, u64 dims, bool keep, i64 dtype_arg)
     if (!dtype_is_float((dtype)t))
         fe_fail(c->l, "a mean of %s", dtype_name((dtype)t));
     x = fe_cast(c->l, t, x);
-    fe_ret(c, fe_cast(c->l, t, fe_mean(c->l, wide(c->l, x), dims, keep)));
+    fe_ret(c, fe_cast(c->l, t, fe_mean(c->l, fe_widened(c->l, x), dims, keep)));
 }
 
 void fe_lower_mean_all(fe_call *c)
 {
-    mean(c, all_dims(fe_t(c, 0)), false, 1);
+    mean(c, fe_all_dims(fe_t(c, 0)), false, 1);
 }
 
 void fe_lower_mean(fe_call *c)
@@ -86,13 +110,13 @@ void fe_lower_amax(fe_call *c)
 void fe_lower_max_all(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, extreme(c, (ir_reducer)c->row->code, x, all_dims(x), false));
+    fe_ret(c, extreme(c, (ir_reducer)c->row->code, x, fe_all_dims(x), false));
 }
 
 void fe_lower_any_all(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, fe_reduce(c->l, (ir_reducer)c->row->code, fe_cast(c->l, DT_bool, x), all_dims(x),
+    fe_ret(c, fe_reduce(c->l, (ir_reducer)c->row->code, fe_cast(c->l, DT_bool, x), fe_all_dims(x),
                         false));
 }
 
@@ -154,7 +178,7 @@ void fe_lower_max_dim(fe_call *c) /* values, first positions */
 void fe_lower_aminmax(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
-    u64 dims = fe_has(c, 1) ? fe_axes(c, x, 1) : all_dims(x);
+    u64 dims = fe_has(c, 1) ? fe_axes(c, x, 1) : fe_all_dims(x);
     fe_ret(c, extreme(c, IR_MIN, x, dims, fe_b(c, 2)));
     fe_ret(c, extreme(c, IR_MAX, x, dims, fe_b(c, 2)));
 }
@@ -186,7 +210,7 @@ static void spread(fe_call *c, u64 dims, bool keep, f64 correction)
     fe_tensor *x = fe_t(c, 0), *m;
     if (!dtype_is_float((dtype)x->dtype))
         fe_fail(l, "a variance of %s", dtype_name((dtype)x->dtype));
-    fe_tensor *v = variance(l, wide(l, x), dims, keep, correction, &m);
+    fe_tensor *v = variance(l, fe_widened(l, x), dims, keep, correction, &m);
     if (c->row->code & FE_WANT_STD)
         v = fe_op1(l, IR_sqrt, v);
     fe_ret(c, fe_cast(l, x->dtype, v));
@@ -196,7 +220,7 @@ static void spread(fe_call *c, u64 dims, bool keep, f64 correction)
 
 void fe_lower_var_all(fe_call *c)
 {
-    spread(c, all_dims(fe_t(c, 0)), false, fe_b(c, 1));
+    spread(c, fe_all_dims(fe_t(c, 0)), false, fe_b(c, 1));
 }
 
 void fe_lower_var(fe_call *c)
@@ -211,7 +235,7 @@ void fe_lower_var_correction(fe_call *c)
 
 /* ---- vector norms  ------------------------------------------------------------------------- */
 
-static fe_tensor *vector_norm(fe_lower *l, const fe_tensor *x, f64 p, u64 dims, bool keep)
+fe_tensor *fe_vector_norm(fe_lower *l, const fe_tensor *x, f64 p, u64 dims, bool keep)
 {
     if (p == 2)
         return fe_op1(l, IR_sqrt, fe_reduce(l, IR_SUM, fe_op1(l, IR_square, x), dims, keep));
@@ -236,8 +260,8 @@ static void norm(fe_call *c, f64 p, i64 dims_arg, i64 keep_arg, i64 dtype_arg)
     if (!dtype_is_float((dtype)t))
         fe_decline(l, "a norm of %s", dtype_name((dtype)t));
     x = fe_cast(l, t, x);
-    fe_ret(c, fe_cast(l, t,
-                      vector_norm(l, wide(l, x), p, fe_axes(c, x, dims_arg), fe_b(c, keep_arg))));
+    u64 dims = fe_axes(c, x, dims_arg);
+    fe_ret(c, fe_cast(l, t, fe_vector_norm(l, fe_widened(l, x), p, dims, fe_b(c, keep_arg))));
 }
 
 void fe_lower_vector_norm(fe_call *c)
@@ -245,32 +269,78 @@ void fe_lower_vector_norm(fe_call *c)
     norm(c, fe_f(c, 1), 2, 3, 4);
 }
 
-void fe_lower_linalg_norm(fe_call *c)
+/* Frobenius (ord 2 here), or the largest (smallest: negative) sum of a row (inf) or column (1). */
+static fe_tensor *matrix_norm(fe_lower *l, const fe_tensor *x, f64 ord, bool is_frobenius, i64 rows,
+                              i64 columns, bool keep)
+{
+    u64 both = bit(rows) | bit(columns);
+    if (rows == columns)
+        fe_fail(l, "a matrix of one dim");
+    if (is_frobenius)
+        return fe_vector_norm(l, x, 2, both, keep);
+    if (fabs(ord) != 1 && !isinf(ord))
+        fe_decline(l, "a norm of singular values");
+    bool is_row = isinf(ord);
+    fe_tensor *sum = fe_reduce(l, IR_SUM, fe_op1(l, IR_abs, x), bit(is_row ? columns : rows), true);
+    fe_tensor *y =
+        fe_reduce(l, ord > 0 ? IR_MAX : IR_MIN, sum, bit(is_row ? rows : columns), true);
+    return keep ? y : fe_drop(l, y, both);
+}
+
+void fe_lower_matrix_norm(fe_call *c) /* self ord dim keepdim dtype; code 1: ord is text */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *dims = fe_is(c, 2, &n), last[2] = {-2, -1};
+    u8 t = fe_dt(c, 4, x->dtype);
+    const char *name = c->row->code ? fe_s(c, 1) : NULL;
+    if (!n)
+        dims = last, n = x->rank == 2 ? 2 : 0;
+    if (n != 2 || x->rank < 2 || !dtype_is_float((dtype)t) || (name && strcmp(name, "fro") != 0))
+        fe_decline(l, "a norm of singular values, or of %lld dims of %s", (long long)n,
+                   dtype_name((dtype)t));
+    x = fe_cast(l, t, x);
+    fe_tensor *y = matrix_norm(l, fe_widened(l, x), name ? 2 : fe_f(c, 1), name,
+                               fe_axis(c, x, dims[0]), fe_axis(c, x, dims[1]), fe_b(c, 3));
+    fe_ret(c, fe_cast(l, t, y));
+}
+
+void fe_lower_linalg_norm(fe_call *c) /* self ord dim keepdim dtype */
 {
     i64 n;
     fe_is(c, 2, &n);
     if (fe_has(c, 1) && (n > 1 || (!n && fe_t(c, 0)->rank > 1)))
-        fe_decline(c->l, "a matrix norm");
-    norm(c, fe_has(c, 1) ? fe_f(c, 1) : 2.0, 2, 3, 4);
+        fe_lower_matrix_norm(c);
+    else
+        norm(c, fe_has(c, 1) ? fe_f(c, 1) : 2.0, 2, 3, 4);
 }
 
-void fe_lower_norm(fe_call *c)
+void fe_lower_norm(fe_call *c) /* self p dim keepdim; code 1: dtype */
 {
-    norm(c, fe_has(c, 1) ? fe_f(c, 1) : 2.0, 2, 3, -1);
+    norm(c, fe_has(c, 1) ? fe_f(c, 1) : 2.0, 2, 3, c->row->code ? 4 : -1);
 }
 
-void fe_lower_norm_all(fe_call *c)
+void fe_lower_norm_fro(fe_call *c) /* self dim keepdim */
+{
+    norm(c, 2.0, 1, 2, -1);
+}
+
+void fe_lower_norm_all(fe_call *c) /* self p; code 1: dtype */
 {
     fe_tensor *x = fe_t(c, 0);
-    fe_ret(c, fe_cast(c->l, x->dtype,
-                      vector_norm(c->l, wide(c->l, x), fe_f(c, 1), all_dims(x), false)));
+    u8 t = c->row->code ? fe_dt(c, 2, x->dtype) : x->dtype;
+    f64 p = fe_has(c, 1) ? fe_f(c, 1) : 2.0;
+    if (!dtype_is_float((dtype)t))
+        fe_decline(c->l, "a norm of %s", dtype_name((dtype)t));
+    x = fe_widened(c->l, fe_cast(c->l, t, x));
+    fe_ret(c, fe_cast(c->l, t, fe_vector_norm(c->l, x, p, fe_all_dims(x), false)));
 }
 
 void fe_lower_dist(fe_call *c)
 {
     fe_tensor *d = fe_arith(c->l, IR_sub, fe_t(c, 0), fe_t(c, 1));
-    fe_ret(c, fe_cast(c->l, d->dtype,
-                      vector_norm(c->l, wide(c->l, d), fe_f(c, 2), all_dims(d), false)));
+    fe_tensor *x = fe_widened(c->l, d);
+    fe_ret(c, fe_cast(c->l, d->dtype, fe_vector_norm(c->l, x, fe_f(c, 2), fe_all_dims(x), false)));
 }
 
 void fe_lower_pairwise_distance(fe_call *c) /* x1 x2 p eps keepdim */
@@ -278,8 +348,9 @@ void fe_lower_pairwise_distance(fe_call *c) /* x1 x2 p eps keepdim */
     fe_lower *l = c->l;
     fe_tensor *d = fe_arith(l, IR_sub, fe_t(c, 0), fe_t(c, 1));
     u8 t = d->dtype;
-    d = fe_op2n(l, IR_add, wide(l, d), fe_f(c, 3));
-    fe_ret(c, fe_cast(l, t, vector_norm(l, d, fe_f(c, 2), bit(MAX(d->rank - 1, 0)), fe_b(c, 4))));
+    d = fe_op2n(l, IR_add, fe_widened(l, d), fe_f(c, 3));
+    u64 last = bit(MAX(d->rank - 1, 0));
+    fe_ret(c, fe_cast(l, t, fe_vector_norm(l, d, fe_f(c, 2), last, fe_b(c, 4))));
 }
 
 void fe_lower_cosine_similarity(fe_call *c) /* x1 x2 dim eps */
@@ -292,7 +363,7 @@ void fe_lower_cosine_similarity(fe_call *c) /* x1 x2 dim eps */
     fe_broadcast_all(l, pair, 2);
     i64 d = fe_dim_i(c, pair[0], 2);
     for (int i = 0; i < 2; i++) {
-        fe_tensor *n = fe_op2n(l, IR_max, vector_norm(l, pair[i], 2, bit(d), true), fe_f(c, 3));
+        fe_tensor *n = fe_op2n(l, IR_max, fe_vector_norm(l, pair[i], 2, bit(d), true), fe_f(c, 3));
         pair[i] = fe_op2(l, IR_div, pair[i], n);
     }
     fe_tensor *dot = fe_reduce(l, IR_SUM, fe_op2(l, IR_mul, pair[0], pair[1]), bit(d), false);
@@ -308,7 +379,7 @@ void fe_lower_cdist(fe_call *c)
         fe_fail(l, "rows of a tensor of rank %lld", (long long)MIN(a->rank, b->rank));
     fe_tensor *d =
         fe_op2(l, IR_sub, fe_unsqueeze(l, a, a->rank - 1), fe_unsqueeze(l, b, b->rank - 2));
-    fe_ret(c, vector_norm(l, d, fe_f(c, 2), bit(d->rank - 1), false));
+    fe_ret(c, fe_vector_norm(l, d, fe_f(c, 2), bit(d->rank - 1), false));
 }
 
 /* ---- softmax ------------------------------------------------------------------------------- */
@@ -339,7 +410,7 @@ void fe_lower_softmax(fe_call *c) /* self dim dtype */
     fe_tensor *x = fe_t(c, 0);
     u8 t = fe_dt(c, 2, x->dtype);
     x = fe_cast(l, t, x);
-    fe_ret(c, fe_cast(l, t, fe_softmax(l, wide(l, x), fe_axis_i(c, x, 1), c->row->code)));
+    fe_ret(c, fe_cast(l, t, fe_softmax(l, fe_widened(l, x), fe_axis_i(c, x, 1), c->row->code)));
 }
 
 void fe_lower_softmax_core(fe_call *c) /* self dim half_to_float */
@@ -362,7 +433,7 @@ void fe_lower_safe_softmax(fe_call *c)
 void fe_lower_logsumexp(fe_call *c)
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given);
+    fe_tensor *given = fe_t(c, 0), *x = fe_widened(l, given);
     if (!dtype_is_float((dtype)x->dtype))
         x = fe_cast(l, DT_f32, x);
     u8 t = dtype_is_float((dtype)given->dtype) ? given->dtype : DT_f32;
@@ -412,7 +483,7 @@ static fe_tensor *affine(fe_lower *l, fe_tensor *y, fe_tensor *w, fe_tensor *b)
 void fe_lower_rms_norm(fe_call *c) /* input normalized_shape weight eps; code 1: also the factor */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given);
+    fe_tensor *given = fe_t(c, 0), *x = fe_widened(l, given);
     u64 dims = trailing(c, x, 1);
     f64 eps = fe_has(c, 3) ? fe_f(c, 3) : given->dtype == DT_f64 ? 0x1p-52 : 0x1p-23;
     fe_tensor *square = fe_mean(l, fe_op1(l, IR_square, x), dims, true);
@@ -434,7 +505,7 @@ static fe_tensor *standardized(fe_lower *l, fe_tensor *x, u64 dims, f64 eps, fe_
 void fe_lower_layer_norm(fe_call *c) /* code 1: also mean and factor */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given), *m, *r;
+    fe_tensor *given = fe_t(c, 0), *x = fe_widened(l, given), *m, *r;
     u64 dims = trailing(c, x, 1);
     fe_tensor *y = standardized(l, x, dims, fe_f(c, 4), &m, &r);
     fe_ret(c, fe_cast(l, given->dtype, affine(l, y, fe_t_opt(c, 2), fe_t_opt(c, 3))));
@@ -470,14 +541,14 @@ static fe_tensor *grouped(fe_lower *l, fe_tensor *x, i64 groups, f64 eps, fe_ten
     sizes[1] = groups;
     sizes[2] = x->dims[1].extent / groups;
     fe_tensor *g = fe_view(l, x, x->rank + 1, sizes);
-    fe_tensor *y = standardized(l, g, all_dims(g) & ~(u64)3, eps, m, r);
+    fe_tensor *y = standardized(l, g, fe_all_dims(g) & ~(u64)3, eps, m, r);
     return fe_view(l, y, x->rank, back);
 }
 
 void fe_lower_group_norm(fe_call *c) /* input num_groups weight bias eps */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given), *m, *r;
+    fe_tensor *given = fe_t(c, 0), *x = fe_widened(l, given), *m, *r;
     fe_tensor *y = grouped(l, x, fe_i(c, 1), fe_f(c, 4), &m, &r);
     y = affine(l, y, channels(l, fe_t_opt(c, 2), x->rank, x->dtype),
                channels(l, fe_t_opt(c, 3), x->rank, x->dtype));
@@ -487,12 +558,12 @@ void fe_lower_group_norm(fe_call *c) /* input num_groups weight bias eps */
 void fe_lower_native_group_norm(fe_call *c) /* input weight bias N C HxW group eps */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given), *m, *r;
+    fe_tensor *given = fe_t(c, 0), *x = fe_widened(l, given), *m, *r;
     fe_tensor *y = grouped(l, x, fe_i(c, 6), fe_f(c, 7), &m, &r);
     y = affine(l, y, channels(l, fe_t_opt(c, 1), x->rank, x->dtype),
                channels(l, fe_t_opt(c, 2), x->rank, x->dtype));
     fe_ret(c, fe_cast(l, given->dtype, y));
-    u64 rest = all_dims(m) & ~(u64)3;
+    u64 rest = fe_all_dims(m) & ~(u64)3;
     fe_ret(c, fe_cast(l, fe_out_dtype(c, 1), fe_drop(l, m, rest)));
     fe_ret(c, fe_cast(l, fe_out_dtype(c, 2), fe_drop(l, r, rest)));
 }
@@ -514,14 +585,14 @@ void fe_lower_batch_norm(fe_call *c) /* input w b mean var training momentum eps
     fe_tensor *given = fe_t(c, 0);
     if (fe_b(c, 5) || !fe_has(c, 3) || !fe_has(c, 4))
         fe_decline(c->l, "batch_norm in training updates running statistics");
-    fe_ret(c, fe_cast(c->l, given->dtype, by_running(c, wide(c->l, given), fe_f(c, 7))));
+    fe_ret(c, fe_cast(c->l, given->dtype, by_running(c, fe_widened(c->l, given), fe_f(c, 7))));
 }
 
 void fe_lower_batch_norm_core(fe_call *c) /* input w b mean var momentum eps */
 {
     fe_lower *l = c->l;
     fe_tensor *given = fe_t(c, 0);
-    fe_ret(c, fe_cast(l, given->dtype, by_running(c, wide(l, given), fe_f(c, 6))));
+    fe_ret(c, fe_cast(l, given->dtype, by_running(c, fe_widened(l, given), fe_f(c, 6))));
     fe_dim none = {.extent = 0};
     for (i64 k = 1; k < 3; k++)
         fe_ret(c, fe_tensor_new(l, 0, fe_out_dtype(c, k), 1, &none));
@@ -540,168 +611,46 @@ static fe_tensor *by_batch(fe_call *c, fe_tensor *x, u64 over, f64 eps, fe_tenso
 void fe_lower_instance_norm(fe_call *c) /* input w b mean var use_input_stats momentum eps */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given), *m, *r;
+    fe_tensor *given = fe_t(c, 0), *x = fe_widened(l, given), *m, *r;
     if (!fe_b(c, 5)) {
         fe_ret(c, fe_cast(l, given->dtype, by_running(c, x, fe_f(c, 7))));
         return;
     }
     if (fe_has(c, 3))
         fe_decline(l, "instance_norm that updates running statistics");
-    fe_tensor *y = by_batch(c, x, all_dims(x) & ~(u64)3, fe_f(c, 7), &m, &r);
+    fe_tensor *y = by_batch(c, x, fe_all_dims(x) & ~(u64)3, fe_f(c, 7), &m, &r);
     fe_ret(c, fe_cast(l, given->dtype, y));
 }
 
 void fe_lower_batch_norm_no_stats(fe_call *c) /* input w b training momentum eps */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given), *m, *r;
+    fe_tensor *given = fe_t(c, 0), *x = fe_widened(l, given), *m, *r;
     if (!fe_b(c, 3))
         fe_decline(l, "batch_norm without statistics");
-    u64 over = all_dims(x) & ~(u64)2;
+    u64 over = fe_all_dims(x) & ~(u64)2;
     fe_ret(c, fe_cast(l, given->dtype, by_batch(c, x, over, fe_f(c, 5), &m, &r)));
     fe_ret(c, fe_cast(l, fe_out_dtype(c, 1), fe_drop(l, m, over)));
     fe_ret(c, fe_cast(l, fe_out_dtype(c, 2), fe_drop(l, r, over)));
 }
 
-/* ---- losses  ------------------------------------------------------------------------------- */
-
-/* reduction 0 none, 1 mean, 2 sum */
-static fe_tensor *reduced(fe_lower *l, fe_tensor *x, i64 reduction)
-{
-    if (reduction == 0)
-        return x;
-    return reduction == 1 ? fe_mean(l, x, all_dims(x), false)
-                          : fe_reduce(l, IR_SUM, x, all_dims(x), false);
-}
-
-/* A vector over classes, to be broadcast along dim d of x. */
-static fe_tensor *by_class(fe_lower *l, fe_tensor *w, const fe_tensor *x, i64 d)
-{
-    w = fe_cast(l, x->dtype, w);
-    for (i64 k = d + 1; k < x->rank; k++)
-        w = fe_unsqueeze(l, w, w->rank);
-    return w;
-}
-
-typedef struct nll_loss {
-    fe_tensor *weight; /* of each class; may be absent */
-    i64 reduction, ignore;
-    f64 smoothing;    /* this share of the target spread over all classes */
-    fe_tensor *total; /* out: the sum of the weights of what counts */
-} nll_loss;
-
-static fe_tensor *over_targets(fe_lower *l, fe_tensor *loss, const nll_loss *p)
-{
-    if (p->reduction == 0)
-        return loss;
-    loss = fe_reduce(l, IR_SUM, loss, all_dims(loss), false);
-    return p->reduction == 1 ? fe_op2(l, IR_div, loss, p->total) : loss;
-}
-
-/* log-probabilities x [N, C, …] or [C], class indices [N, …] or []. */
-static fe_tensor *nll(fe_lower *l, fe_tensor *x, fe_tensor *target, nll_loss *p)
-{
-    i64 d = x->rank > 1 ? 1 : 0;
-    f64 s = p->smoothing;
-    target = fe_cast(l, DT_i64, target);
-    fe_tensor *live = fe_op2(l, IR_ne, target, fe_int(l, DT_i64, p->ignore));
-    fe_tensor *safe = fe_where(l, live, target, fe_int(l, DT_i64, 0));
-    fe_tensor *zero = fe_num(l, x->dtype, 0);
-    fe_tensor *w = p->weight ? by_class(l, p->weight, x, d) : NULL;
-    fe_tensor *y = w ? fe_op2(l, IR_mul, x, w) : x;
-    fe_tensor *picked = fe_take_along(l, y, d, fe_unsqueeze(l, safe, d));
-    fe_tensor *loss = fe_op1(l, IR_neg, fe_drop(l, picked, bit(d)));
-    loss = fe_where(l, live, loss, zero);
-    if (w) {
-        i64 first = 0;
-        fe_tensor *own = fe_gather(l, fe_cast(l, x->dtype, p->weight), &first, &safe, 1);
-        p->total = fe_reduce(l, IR_SUM, fe_where(l, live, own, zero), all_dims(target), false);
-    } else {
-        fe_tensor *count = fe_reduce(l, IR_SUM, fe_cast(l, DT_i64, live), all_dims(target), false);
-        p->total = fe_cast(l, x->dtype, count);
-    }
-    loss = over_targets(l, loss, p);
-    if (s == 0.0)
-        return loss;
-    fe_tensor *all = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, y, bit(d), false));
-    all = over_targets(l, fe_where(l, live, all, zero), p);
-    return fe_op2(l, IR_add, fe_op2n(l, IR_mul, loss, 1.0 - s),
-                  fe_op2n(l, IR_mul, all, s / (f64)x->dims[d].extent));
-}
-
-void fe_lower_cross_entropy(fe_call *c) /* self target weight reduction ignore_index smoothing */
+/* v times g over the norm of v along every dim but one; code 1: also that norm. */
+void fe_lower_weight_norm(fe_call *c) /* v g dim; dim -1: one norm of all */
 {
     fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *target = fe_t(c, 1), *w = fe_t_opt(c, 2);
-    i64 d = given->rank > 1 ? 1 : 0, reduction = fe_i(c, 3);
-    f64 s = fe_f(c, 5);
-    if (!given->rank || fe_is_empty(given))
-        fe_decline(l, "no classes or no elements");
-    fe_tensor *x = fe_softmax(l, wide(l, given), d, true);
-    if (!dtype_is_float((dtype)target->dtype)) {
-        nll_loss p = {.weight = w, .reduction = reduction, .ignore = fe_i(c, 4), .smoothing = s};
-        fe_ret(c, fe_cast(l, given->dtype, nll(l, x, target, &p)));
-        return;
-    }
-    /* A target of probabilities; the mean is over positions. */
-    fe_tensor *t = fe_cast(l, x->dtype, target);
-    if (s != 0.0)
-        t = fe_op2n(l, IR_add, fe_op2n(l, IR_mul, t, 1.0 - s), s / (f64)x->dims[d].extent);
-    fe_tensor *y = fe_op2(l, IR_mul, x, t);
-    if (w)
-        y = fe_op2(l, IR_mul, y, by_class(l, w, x, d));
-    i64 positions = fe_count(l, x) / x->dims[d].extent;
-    y = fe_op1(l, IR_neg, fe_reduce(l, IR_SUM, y, reduction ? all_dims(x) : bit(d), false));
-    if (reduction == 1)
-        y = fe_op2n(l, IR_mul, y, 1.0 / (f64)positions);
-    fe_ret(c, fe_cast(l, given->dtype, y));
-}
-
-void fe_lower_nll(
-    fe_call *c) /* self target weight reduction ignore_index; code 1: also the weight */
-{
-    fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0);
-    if (!given->rank || fe_is_empty(given))
-        fe_decline(l, "no classes or no elements");
-    nll_loss p = {.weight = fe_t_opt(c, 2), .reduction = fe_i(c, 3), .ignore = fe_i(c, 4)};
-    fe_ret(c, fe_cast(l, given->dtype, nll(l, wide(l, given), fe_t(c, 1), &p)));
+    fe_tensor *given = fe_t(c, 0), *v = fe_widened(l, given), *g = fe_t(c, 1);
+    i64 d = fe_i(c, 2);
+    if (d < -1 || d >= v->rank)
+        fe_fail(l, "dim %lld of a tensor of rank %lld", (long long)d, (long long)v->rank);
+    u64 over = d < 0 ? fe_all_dims(v) : fe_all_dims(v) & ~bit(d);
+    fe_tensor *norm = fe_vector_norm(l, v, 2, over, d >= 0);
+    fe_tensor *scale = fe_op2(l, IR_div, fe_cast(l, v->dtype, g), norm);
+    fe_ret(c, fe_cast(l, given->dtype, fe_op2(l, IR_mul, v, scale)));
     if (c->row->code)
-        fe_ret(c, fe_cast(l, given->dtype, p.reduction ? p.total : fe_num(l, p.total->dtype, 0)));
+        fe_ret(c, fe_cast(l, fe_out_dtype(c, 1), norm));
 }
 
-void fe_lower_bce(fe_call *c) /* self target weight reduction; logarithms are at least -100 */
-{
-    fe_lower *l = c->l;
-    fe_tensor *given = fe_t(c, 0), *x = wide(l, given), *t = fe_cast(l, x->dtype, fe_t(c, 1));
-    fe_tensor *w = fe_t_opt(c, 2);
-    fe_tensor *yes = fe_op2n(l, IR_max, fe_op1(l, IR_log, x), -100);
-    fe_tensor *no = fe_op2n(l, IR_max, fe_op1(l, IR_log1p, fe_op1(l, IR_neg, x)), -100);
-    fe_tensor *y = fe_op2(l, IR_sub, fe_op2(l, IR_mul, fe_op2n(l, IR_sub, t, 1), no),
-                          fe_op2(l, IR_mul, t, yes));
-    if (w)
-        y = fe_op2(l, IR_mul, y, fe_cast(l, x->dtype, w));
-    fe_ret(c, fe_cast(l, given->dtype, reduced(l, y, fe_i(c, 3))));
-}
-
-/* self target weight pos_weight reduction: (1 - t) x - (1 + (pos_weight - 1) t) log sigmoid x */
-void fe_lower_bce_logits(fe_call *c)
-{
-    fe_lower *l = c->l;
-    fe_tensor *x = wide(l, fe_t(c, 0)), *t = fe_cast(l, x->dtype, fe_t(c, 1));
-    fe_tensor *w = fe_t_opt(c, 2), *positive = fe_t_opt(c, 3);
-    fe_tensor *tail = fe_op1(l, IR_exp, fe_op1(l, IR_neg, fe_op1(l, IR_abs, x)));
-    fe_tensor *log = fe_op2(l, IR_sub, fe_op2n(l, IR_min, x, 0), fe_op1(l, IR_log1p, tail));
-    if (positive) {
-        fe_tensor *more = fe_op2n(l, IR_sub, fe_cast(l, x->dtype, positive), 1);
-        log = fe_op2(l, IR_mul, fe_op2n(l, IR_add, fe_op2(l, IR_mul, more, t), 1), log);
-    }
-    fe_tensor *y = fe_op2(l, IR_mul, fe_op2(l, IR_sub, fe_num(l, x->dtype, 1), t), x);
-    y = fe_op2(l, IR_sub, y, log);
-    if (w)
-        y = fe_op2(l, IR_mul, y, fe_cast(l, x->dtype, w));
-    fe_ret(c, fe_cast(l, fe_out_dtype(c, 0), reduced(l, y, fe_i(c, 4))));
-}
+/* ---- matrices  ------------------------------------------------------------------------------ */
 
 void fe_lower_trace(fe_call *c)
 {
@@ -711,70 +660,4 @@ void fe_lower_trace(fe_call *c)
         fe_fail(l, "a trace of rank %lld", (long long)x->rank);
     fe_tensor *d = fe_cast(l, fe_out_dtype(c, 0), fe_diagonal(l, x, 0, 0, 1));
     fe_ret(c, fe_reduce(l, IR_SUM, d, 1, false));
-}
-
-void fe_lower_loss(fe_call *c) /* self target reduction [parameter] */
-{
-    fe_lower *l = c->l;
-    fe_tensor *xs[2] = {fe_t(c, 0), fe_t(c, 1)};
-    u8 t = c->row->code == FE_HINGE ? xs[0]->dtype : fe_promote(xs, 2); /* hinge only tests it */
-    fe_tensor *a = fe_cast(l, fe_wide(t), xs[0]), *b = fe_cast(l, fe_wide(t), xs[1]), *y;
-    i64 kind = c->row->code, reduction = fe_i(c, kind == FE_HINGE ? 3 : 2);
-    if (!dtype_is_float((dtype)t))
-        fe_decline(l, "a loss of %s", dtype_name((dtype)t));
-    fe_tensor *d = fe_op2(l, IR_sub, a, b);
-    if (kind == FE_MSE) {
-        y = fe_op1(l, IR_square, d);
-    } else if (kind == FE_L1) {
-        y = fe_op1(l, IR_abs, d);
-    } else if (kind == FE_SMOOTH_L1 || kind == FE_HUBER) {
-        f64 edge = fe_f(c, 3);
-        fe_tensor *m = fe_op1(l, IR_abs, d);
-        if (kind == FE_SMOOTH_L1 && edge == 0.0) {
-            y = m;
-        } else {
-            f64 inner = kind == FE_HUBER ? 0.5 : 0.5 / edge, outer = kind == FE_HUBER ? edge : 1.0;
-            fe_tensor *near = fe_op2n(l, IR_mul, fe_op1(l, IR_square, d), inner);
-            fe_tensor *far = fe_op2n(l, IR_mul, fe_op2n(l, IR_sub, m, 0.5 * edge), outer);
-            y = fe_where(l, fe_op2n(l, IR_lt, m, edge), near, far);
-        }
-    } else if (kind == FE_HINGE) {
-        fe_tensor *zero = fe_num(l, a->dtype, 0);
-        fe_tensor *slack =
-            fe_op2n(l, IR_max, fe_op2(l, IR_sub, fe_num(l, a->dtype, fe_f(c, 2)), a), 0);
-        fe_tensor *low = fe_where(l, fe_op2n(l, IR_ne, b, 1), slack, zero);
-        y = fe_op2(l, IR_add, low, fe_where(l, fe_op2n(l, IR_ne, b, -1), a, zero));
-    } else { /* kl_div: target * (log target - self), 0 where the target is 0 */
-        fe_tensor *log = fe_b(c, 3) ? b : fe_op1(l, IR_log, b);
-        fe_tensor *p = fe_b(c, 3) ? fe_op1(l, IR_exp, b) : b;
-        fe_tensor *zero = fe_num(l, a->dtype, 0);
-        y = fe_b(c, 3) ? fe_op2(l, IR_mul, p, fe_op2(l, IR_sub, b, a)) : fe_op2(l, IR_mul, p, log);
-        if (!fe_b(c, 3)) {
-            y = fe_where(l, fe_op2(l, IR_eq, b, zero), zero, y);
-            y = fe_where(l, fe_op2(l, IR_ne, b, b), fe_num(l, a->dtype, (f64)NAN), y);
-            y = fe_op2(l, IR_sub, y, fe_op2(l, IR_mul, p, a));
-        }
-    }
-    fe_ret(c, fe_cast(l, t, reduced(l, y, reduction)));
-}
-
-void fe_lower_triplet(fe_call *c) /* anchor positive negative margin p eps swap reduction */
-{
-    fe_lower *l = c->l;
-    fe_tensor *xs[3] = {fe_t(c, 0), fe_t(c, 1), fe_t(c, 2)};
-    u8 t = fe_promote(xs, 3);
-    for (int i = 0; i < 3; i++)
-        xs[i] = fe_cast(l, fe_wide(t), xs[i]);
-    fe_tensor *far[3];
-    static const int pairs[3][2] = {{0, 1}, {0, 2}, {1, 2}};
-    for (int i = 0; i < 3; i++) {
-        fe_tensor *d = fe_op2(l, IR_sub, xs[pairs[i][0]], xs[pairs[i][1]]);
-        if (!d->rank)
-            fe_fail(l, "a distance of numbers");
-        d = fe_op2n(l, IR_add, d, fe_f(c, 5));
-        far[i] = vector_norm(l, d, fe_f(c, 4), bit(d->rank - 1), false);
-    }
-    fe_tensor *other = fe_b(c, 6) ? fe_op2(l, IR_min, far[1], far[2]) : far[1];
-    fe_tensor *y = fe_op2(l, IR_sub, fe_op2n(l, IR_add, far[0], fe_f(c, 3)), other);
-    fe_ret(c, fe_cast(l, t, reduced(l, fe_op2n(l, IR_max, y, 0), fe_i(c, 7))));
 }

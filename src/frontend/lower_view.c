@@ -45,6 +45,12 @@ void fe_lower_flatten(fe_call *c)
     fe_ret(c, fe_flatten(c->l, x, fe_axis_i(c, x, 1), fe_axis_i(c, x, 2)));
 }
 
+void fe_lower_ravel(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    fe_ret(c, fe_flatten(c->l, x, 0, MAX(x->rank - 1, 0)));
+}
+
 void fe_lower_unflatten(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
@@ -171,6 +177,14 @@ void fe_lower_meshgrid(fe_call *c)
             x = fe_unsqueeze(c->l, x, x->rank);
         fe_ret(c, fe_expand(c->l, x, n, sizes));
     }
+}
+
+/* x with dims put in as atleast_Nd has it. */
+static fe_tensor *at_least(fe_lower *l, fe_tensor *x, i64 rank)
+{
+    while (x->rank < rank)
+        x = fe_unsqueeze(l, x, x->rank == 2 ? 2 : 0);
+    return x;
 }
 
 void fe_lower_unsqueeze(fe_call *c)
@@ -314,6 +328,43 @@ void fe_lower_tensor_split(fe_call *c) /* so many pieces; the first ones are lon
     }
 }
 
+/* Pieces that end before each of the given positions. */
+static void split_at(fe_call *c, fe_tensor *x, i64 d, const i64 *at, i64 n)
+{
+    i64 extent = x->dims[d].extent, start = 0;
+    few_results(c, n + 1);
+    for (i64 k = 0; k <= n; k++) {
+        i64 end = k < n ? clip(at[k], extent) : extent;
+        fe_ret(c, fe_slice(c->l, x, d, MIN(start, extent), MAX(end - start, 0), 1));
+        start = end;
+    }
+}
+
+void fe_lower_tensor_split_at(fe_call *c) /* self indices dim */
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *at = fe_is(c, 1, &n);
+    split_at(c, x, fe_dim_i(c, x, 2), at, n);
+}
+
+/* hsplit, vsplit, dsplit: along dim `code`, of a vector along dim 0; argument 1: how many or where.
+ */
+void fe_lower_split_along(fe_call *c)
+{
+    fe_tensor *x = fe_t(c, 0);
+    i64 d = x->rank == 1 ? 0 : c->row->code, n, *at = fe_is(c, 1, &n);
+    if (d >= x->rank)
+        fe_fail(c->l, "dim %lld of a tensor of rank %lld", (long long)d, (long long)x->rank);
+    i64 extent = x->dims[d].extent;
+    if (c->args[1]->kind == FE_ARG_LIST) {
+        split_at(c, x, d, at, n);
+        return;
+    }
+    if (*at < 1 || extent % *at)
+        fe_fail(c->l, "%lld pieces of %lld", (long long)*at, (long long)extent);
+    pieces(c, x, d, extent / *at);
+}
+
 void fe_lower_split_sizes(fe_call *c)
 {
     fe_tensor *x = fe_t(c, 0);
@@ -417,6 +468,63 @@ void fe_lower_repeat_interleave(fe_call *c) /* self repeats dim */
     fe_ret(c, fe_repeat_dim(c->l, x, d, fe_i(c, 1), true));
 }
 
+void fe_lower_dstack(fe_call *c) /* parts of at least three dims, along the third */
+{
+    i64 n;
+    fe_tensor **xs = promoted(c, &n);
+    for (i64 k = 0; k < n; k++)
+        xs[k] = at_least(c->l, xs[k], 3);
+    fe_ret(c, fe_cat(c->l, xs, n, 2));
+}
+
+void fe_lower_column_stack(fe_call *c) /* vectors are columns */
+{
+    i64 n;
+    fe_tensor **xs = promoted(c, &n);
+    for (i64 k = 0; k < n; k++)
+        while (xs[k]->rank < 2)
+            xs[k] = fe_unsqueeze(c->l, xs[k], xs[k]->rank);
+    fe_ret(c, fe_cat(c->l, xs, n, 1));
+}
+
+void fe_lower_at_least(fe_call *c) /* code: the rank; a tensor or a list of them */
+{
+    i64 n = 1;
+    fe_tensor *one, **xs = &one;
+    if (c->args[0] && c->args[0]->kind == FE_ARG_LIST)
+        xs = all_given(c, &n);
+    else
+        one = fe_t(c, 0);
+    for (i64 k = 0; k < n; k++)
+        fe_ret(c, at_least(c->l, xs[k], c->row->code));
+}
+
+void fe_lower_diff(fe_call *c) /* self n dim prepend append */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *parts[3];
+    i64 d = fe_dim_i(c, x, 2), count = 0;
+    if (fe_has(c, 3))
+        parts[count++] = fe_t(c, 3);
+    parts[count++] = x;
+    if (fe_has(c, 4))
+        parts[count++] = fe_t(c, 4);
+    for (i64 k = 0; k < count; k++)
+        if (parts[k]->rank != x->rank || parts[k]->dtype != x->dtype)
+            fe_decline(l, "parts of another rank or dtype");
+    x = fe_cat(l, parts, count, d);
+    for (i64 k = 0; k < fe_i(c, 1); k++) {
+        i64 m = x->dims[d].extent - 1;
+        if (m < 1) {
+            x = fe_slice(l, x, d, 0, 0, 1);
+            break;
+        }
+        fe_tensor *right = fe_slice(l, x, d, 1, m, 1), *left = fe_slice(l, x, d, 0, m, 1);
+        x = fe_op2(l, x->dtype == DT_bool ? IR_xor : IR_sub, right, left);
+    }
+    fe_ret(c, x);
+}
+
 /* ---- order and padding  -------------------------------------------------------------------- */
 
 void fe_lower_flip(fe_call *c)
@@ -428,6 +536,33 @@ void fe_lower_flip(fe_call *c)
     for (i64 d = 0; d < x->rank; d++)
         if (dims >> d & 1)
             x = fe_flip(c->l, x, d);
+    fe_ret(c, x);
+}
+
+void fe_lower_flip_fixed(fe_call *c) /* fliplr, flipud: code is the dim */
+{
+    fe_tensor *x = fe_t(c, 0);
+    if (x->rank <= c->row->code)
+        fe_fail(c->l, "a tensor of rank %lld", (long long)x->rank);
+    fe_ret(c, fe_flip(c->l, x, c->row->code));
+}
+
+void fe_lower_rot90(fe_call *c) /* self k dims */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 n, *dims = fe_is(c, 2, &n), turns = ((fe_i(c, 1) % 4) + 4) % 4;
+    if (n != 2)
+        fe_fail(l, "a turn in %lld dims", (long long)n);
+    i64 a = fe_axis(c, x, dims[0]), b = fe_axis(c, x, dims[1]);
+    if (a == b || x->rank < 2)
+        fe_fail(l, "a turn in one dim");
+    if (turns == 2)
+        x = fe_flip(l, fe_flip(l, x, a), b);
+    else if (turns == 1)
+        x = fe_transpose(l, fe_flip(l, x, b), a, b);
+    else if (turns == 3)
+        x = fe_transpose(l, fe_flip(l, x, a), a, b);
     fe_ret(c, x);
 }
 
@@ -532,6 +667,44 @@ void fe_lower_diagonal_scatter(fe_call *c) /* self src offset dim1 dim2 */
     fe_ret(c, fe_diagonal_write(c->l, x, src, fe_i(c, 2), fe_axis_i(c, x, 3), fe_axis_i(c, x, 4)));
 }
 
+/* fill_diagonal: the diagonal of a matrix, of equal extents beyond two dims; with `wrap` it goes on
+ * below a tall matrix. */
+void fe_lower_fill_diagonal(fe_call *c) /* self fill_value wrap */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *value = fe_cast(l, x->dtype, fe_t(c, 1));
+    if (x->rank < 2)
+        fe_fail(l, "a diagonal of a tensor of rank %lld", (long long)x->rank);
+    for (i64 d = 1; x->rank > 2 && d < x->rank; d++)
+        if (x->dims[d].extent != x->dims[0].extent)
+            fe_fail(l, "a diagonal of unequal extents");
+    fe_tensor *i = fe_positions(l, x, 0), *hit = NULL;
+    if (fe_b(c, 2) && x->rank == 2)
+        i = fe_op2(l, IR_mod, i, fe_int(l, DT_i64, x->dims[1].extent + 1));
+    for (i64 d = 1; d < x->rank; d++) {
+        fe_tensor *is = fe_op2(l, IR_eq, i, fe_positions(l, x, d));
+        hit = hit ? fe_op2(l, IR_and, hit, is) : is;
+    }
+    fe_ret(c, fe_where(l, hit, value, x));
+}
+
+/* The last dim of self on a diagonal of two new dims. */
+void fe_lower_diag_embed(fe_call *c) /* self offset dim1 dim2 */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 offset = fe_i(c, 1), rank = x->rank + 1, d1 = fe_i(c, 2), d2 = fe_i(c, 3);
+    d1 = d1 < 0 ? d1 + rank : d1, d2 = d2 < 0 ? d2 + rank : d2;
+    if (x->rank < 1 || rank > FE_MAX_RANK || d1 < 0 || d2 < 0 || d1 >= rank || d2 >= rank ||
+        d1 == d2 || offset < -(1 << 20) || offset > 1 << 20)
+        fe_fail(l, "a diagonal in dims %lld and %lld", (long long)d1, (long long)d2);
+    i64 sizes[FE_MAX_RANK], n = x->dims[x->rank - 1].extent + (offset < 0 ? -offset : offset);
+    for (i64 d = 0, k = 0; d < rank; d++)
+        sizes[d] = d == d1 || d == d2 ? n : x->dims[k++].extent;
+    fe_tensor *zero = fe_full(l, x->dtype, (fe_scalar){DK_INT, 0, 0}, rank, sizes);
+    fe_ret(c, fe_diagonal_write(l, zero, x, offset, d1, d2));
+}
+
 void fe_lower_diag(fe_call *c)
 {
     fe_lower *l = c->l;
@@ -567,6 +740,97 @@ void fe_lower_unfold(fe_call *c)
         fe_fail(c->l, "windows of %lld by %lld on a dim of %lld", (long long)size, (long long)step,
                 (long long)x->dims[d].extent);
     fe_ret(c, fe_unfold(c->l, x, d, size, step));
+}
+
+/* The elements of an operand in the order of its memory, and the offset of the first. Declines
+ * memory that the operand does not fill. */
+static fe_tensor *as_memory(fe_call *c, fe_tensor *x, i64 order[FE_MAX_RANK], i64 *offset)
+{
+    fe_lower *l = c->l;
+    const fe_value *v = &c->scope->graph->values[c->args[0]->value.i];
+    i64 strides[FE_MAX_RANK], step = 1;
+    if (c->args[0]->kind != FE_ARG_TENSOR || v->rank != x->rank || !v->strides)
+        fe_decline(l, "strides are no part of a value here");
+    *offset = fe_eval(l, v->offset, v->name);
+    for (i64 d = 0; d < x->rank; d++) {
+        strides[d] = fe_eval(l, v->strides[d], v->name);
+        i64 at = d; /* by stride, the largest first */
+        for (; at > 0 && strides[order[at - 1]] < strides[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+    }
+    for (i64 k = x->rank - 1; k >= 0; k--) {
+        i64 n = x->dims[order[k]].extent;
+        if (n > 1 && strides[order[k]] != step)
+            fe_decline(l, "strides of an operand that does not fill its memory");
+        step *= MAX(n, 1);
+    }
+    fe_tensor *y = fe_permute(l, x, order);
+    return fe_flatten(l, y, 0, MAX(y->rank - 1, 0));
+}
+
+/* Sizes and strides of arguments `first` …; the offset, counted from the operand's first element.
+ * All positions lie within n. */
+static i64 strided_range(fe_call *c, i64 first, i64 n, i64 base, const i64 **sizes,
+                         const i64 **strides, i64 *count)
+{
+    i64 m;
+    *sizes = fe_is(c, first, count);
+    *strides = fe_is(c, first + 1, &m);
+    i64 start = fe_has(c, first + 2) ? fe_i(c, first + 2) - base : 0, last = start;
+    bool is_empty = false;
+    if (*count != m || m > FE_MAX_RANK)
+        fe_fail(c->l, "%lld strides for %lld sizes", (long long)m, (long long)*count);
+    for (i64 k = 0; k < m; k++) {
+        i64 reach;
+        if ((*sizes)[k] < 0 || (*strides)[k] < 0)
+            fe_fail(c->l, "a size of %lld, a stride of %lld", (long long)(*sizes)[k],
+                    (long long)(*strides)[k]);
+        is_empty = is_empty || (*sizes)[k] == 0;
+        if ((*sizes)[k] > 1 &&
+            (!mul_i64((*sizes)[k] - 1, (*strides)[k], &reach) || !add_i64(last, reach, &last)))
+            fe_fail(c->l, "positions that do not fit 64 bits");
+    }
+    if (!is_empty && (start < 0 || last >= n))
+        fe_decline(c->l, "strides that leave the operand");
+    return start;
+}
+
+void fe_lower_as_strided(fe_call *c) /* self size stride storage_offset */
+{
+    fe_lower *l = c->l;
+    i64 order[FE_MAX_RANK], base, n;
+    const i64 *sizes, *strides;
+    fe_tensor *flat = as_memory(c, fe_t(c, 0), order, &base);
+    i64 start = strided_range(c, 1, flat->dims[0].extent, base, &sizes, &strides, &n);
+    fe_ret(c, fe_slice_by(l, flat, 0, start, n, sizes, strides));
+}
+
+void fe_lower_as_strided_scatter(fe_call *c) /* self src size stride storage_offset */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0), *src = fe_cast(l, x->dtype, fe_t(c, 1)), *at;
+    i64 order[FE_MAX_RANK], back[FE_MAX_RANK], shape[FE_MAX_RANK], base, n;
+    const i64 *sizes, *strides;
+    fe_tensor *flat = as_memory(c, x, order, &base);
+    at = fe_int(l, DT_i64, strided_range(c, 2, flat->dims[0].extent, base, &sizes, &strides, &n));
+    src = fe_expand(l, src, n, sizes);
+    if (x->rank == 2 && n == 1 && order[0] == 0 && strides[0] == x->dims[1].extent + 1 &&
+        !(fe_has(c, 4) && fe_i(c, 4) != base) &&
+        sizes[0] == MIN(x->dims[0].extent, x->dims[1].extent)) { /* as fill_diagonal_ writes it */
+        fe_ret(c, fe_diagonal_write(l, x, src, 0, 0, 1));
+        return;
+    }
+    for (i64 k = 0; k < n; k++) {
+        fe_tensor *step = fe_op2(l, IR_mul, fe_iota(l, sizes[k]), fe_int(l, DT_i64, strides[k]));
+        for (i64 d = k + 1; d < n; d++)
+            step = fe_unsqueeze(l, step, step->rank);
+        at = fe_op2(l, IR_add, at, step);
+    }
+    fe_tensor *y = fe_put(l, flat, fe_expand(l, at, n, sizes), src);
+    for (i64 k = 0; k < x->rank; k++)
+        back[order[k]] = k, shape[k] = x->dims[order[k]].extent;
+    fe_ret(c, fe_permute(l, fe_view(l, y, x->rank, shape), back));
 }
 
 void fe_lower_pixel_shuffle(fe_call *c)
@@ -606,6 +870,20 @@ void fe_lower_pixel_unshuffle(fe_call *c)
     fe_tensor *y = fe_permute(l, fe_view(l, x, n + 2, sizes), order);
     sizes[b] = ch * r * r, sizes[b + 1] = h, sizes[b + 2] = w;
     fe_ret(c, fe_view(l, y, n, sizes));
+}
+
+void fe_lower_channel_shuffle(fe_call *c) /* self groups */
+{
+    fe_lower *l = c->l;
+    fe_tensor *x = fe_t(c, 0);
+    i64 g = fe_i(c, 1), back[FE_MAX_RANK], sizes[FE_MAX_RANK + 1];
+    if (x->rank < 3 || g < 1 || x->dims[1].extent % g)
+        fe_fail(l, "channels that are no multiple of %lld", (long long)g);
+    for (i64 d = 0; d < x->rank; d++)
+        back[d] = sizes[d + (d > 1)] = x->dims[d].extent;
+    sizes[1] = g, sizes[2] = back[1] / g;
+    fe_tensor *y = fe_transpose(l, fe_view(l, x, x->rank + 1, sizes), 1, 2);
+    fe_ret(c, fe_view(l, y, x->rank, back));
 }
 
 /* Keeps what lies on one side of a diagonal; selection, so that what is dropped leaves no NaN. */

@@ -132,29 +132,6 @@ static void check_bytes(const fe_js *sizes, const fe_value *v)
         fe_js_throw(sizes, EQF_E_PARSE, "the tensor has more than 2^63 bytes");
 }
 
-static void read_tensor_meta(scope *s, const fe_js *meta, fe_value *v)
-{
-    fe_js type = fe_js_get(meta, "dtype"), sizes = fe_js_get(meta, "sizes");
-    fe_js layout = fe_js_opt(meta, "layout");
-    i64 code = fe_js_i64(&type), rank = fe_js_items(&sizes);
-    if (rank > MAX_RANK)
-        fe_js_throw(&sizes, EQF_E_LIMIT, "rank %lld is more than %d", (long long)rank, MAX_RANK);
-    v->dtype = code >= 0 && code <= UINT32_MAX ? (u32)code : 0;
-    v->rank = (u8)rank;
-    v->sizes = NEW_N(s->r->a, const fe_expr *, rank);
-    for (i64 i = 0; i < rank; i++) {
-        fe_js size = fe_js_at(&sizes, i);
-        v->sizes[i] = read_size(s, &size);
-    }
-    check_bytes(&sizes, v);
-    if (!fe_dtype_name(v->dtype))
-        v->problem =
-            arena_printf(s->r->a, "dtype code %lld is unknown to schema 8.20", (long long)code);
-    else if (layout.v && fe_js_i64(&layout) != LAYOUT_STRIDED)
-        v->problem = arena_printf(s->r->a, "layout %lld: only strided tensors (7) are read",
-                                  (long long)fe_js_i64(&layout));
-}
-
 /* A symbolic int, real or bool: {as_expr} or a constant. */
 static const fe_expr *read_number_meta(scope *s, const fe_js *meta, const char *constant)
 {
@@ -170,6 +147,38 @@ static const fe_expr *read_number_meta(scope *s, const fe_js *meta, const char *
     fe_expr *e = fe_expr_new(s->r->exprs, FE_EXPR_REAL, 0);
     e->f = fe_js_f64(&one);
     return e;
+}
+
+static void read_tensor_meta(scope *s, const fe_js *meta, fe_value *v)
+{
+    fe_js type = fe_js_get(meta, "dtype"), sizes = fe_js_get(meta, "sizes");
+    fe_js layout = fe_js_opt(meta, "layout");
+    i64 code = fe_js_i64(&type), rank = fe_js_items(&sizes);
+    if (rank > MAX_RANK)
+        fe_js_throw(&sizes, EQF_E_LIMIT, "rank %lld is more than %d", (long long)rank, MAX_RANK);
+    v->dtype = code >= 0 && code <= UINT32_MAX ? (u32)code : 0;
+    v->rank = (u8)rank;
+    v->sizes = NEW_N(s->r->a, const fe_expr *, rank);
+    for (i64 i = 0; i < rank; i++) {
+        fe_js size = fe_js_at(&sizes, i);
+        v->sizes[i] = read_size(s, &size);
+    }
+    check_bytes(&sizes, v);
+    fe_js strides = fe_js_opt(meta, "strides"), offset = fe_js_opt(meta, "storage_offset");
+    if (strides.v && offset.v && fe_js_items(&strides) == rank) {
+        v->strides = NEW_N(s->r->a, const fe_expr *, rank);
+        for (i64 i = 0; i < rank; i++) {
+            fe_js stride = fe_js_at(&strides, i);
+            v->strides[i] = read_number_meta(s, &stride, "as_int");
+        }
+        v->offset = read_number_meta(s, &offset, "as_int");
+    }
+    if (!fe_dtype_name(v->dtype))
+        v->problem =
+            arena_printf(s->r->a, "dtype code %lld is unknown to schema 8.20", (long long)code);
+    else if (layout.v && fe_js_i64(&layout) != LAYOUT_STRIDED)
+        v->problem = arena_printf(s->r->a, "layout %lld: only strided tensors (7) are read",
+                                  (long long)fe_js_i64(&layout));
 }
 
 static fe_value_id define(scope *s, const fe_js *x, fe_value_kind kind)

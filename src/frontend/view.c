@@ -570,35 +570,49 @@ fe_tensor *fe_diagonal_write(fe_lower *l, const fe_tensor *x, const fe_tensor *p
     return fe_where(l, hit, fe_unsqueeze(l, fe_permute(l, rows, order), d2), x);
 }
 
+fe_tensor *fe_slice_by(fe_lower *l, const fe_tensor *x, i64 d, i64 start, i64 n, const i64 *sizes,
+                       const i64 *steps)
+{
+    fe_dim *dims = copy_dims(l, x, n);
+    fe_tensor *y = (fe_tensor *)x;
+    u32 term = x->term;
+    bool is_empty = !term;
+    for (i64 k = 0; k < n; k++)
+        is_empty = is_empty || !sizes[k];
+    if (!is_empty && varies(l, term, x->dims[d].vars))
+        y = fe_solid(l, x, d), term = y->term;
+    for (i64 i = 0; i < x->rank + n - 1; i++)
+        dims[i] = i < d           ? y->dims[i]
+                  : i < d + n     ? fe_dim_new(l, sizes[i - d])
+                                  : y->dims[i - n + 1];
+    id_list to = {0};
+    VEC(i64) ints = {0};
+    vec_push(l->a, &ints, start);
+    for (i64 k = 0; k < n; k++)
+        if (sizes[k] > 1 && steps[k]) { /* a step of 0 repeats */
+            vec_push(l->a, &to, dims[d + k].vars.at[0]);
+            vec_push(l->a, &ints, steps[k]);
+        }
+    fe_vars axis = fe_flat(l->space, y->dims[d].vars);
+    if (!is_empty && axis.n && varies(l, term, axis))
+        term = fe_draft_new(l, (fe_draft){.op = IR_slice,
+                                          .dtype = x->dtype,
+                                          .args = &y->term,
+                                          .arg_count = 1,
+                                          .axis = axis,
+                                          .to = {to.at, to.n},
+                                          .ints = {ints.at, ints.n}});
+    return fe_tensor_new(l, is_empty ? 0 : term, x->dtype, x->rank + n - 1, dims);
+}
+
 fe_tensor *fe_unfold(fe_lower *l, const fe_tensor *x, i64 d, i64 size, i64 step)
 {
-    i64 n = (x->dims[d].extent - size) / step + 1;
-    fe_dim *dims = copy_dims(l, x, 1);
-    dims[d] = fe_dim_new(l, n);
-    dims[x->rank] = fe_dim_new(l, size);
-    u32 term = x->term;
-    if (term && size && varies(l, term, x->dims[d].vars)) {
-        fe_tensor *y = fe_solid(l, x, d);
-        for (i64 i = 0; i < x->rank; i++)
-            if (i != d)
-                dims[i] = y->dims[i];
-        u32 to[2];
-        i64 ints[3] = {0}, m = 0;
-        if (n > 1)
-            ints[1 + m] = step, to[m++] = dims[d].vars.at[0];
-        if (size > 1)
-            ints[1 + m] = 1, to[m++] = dims[x->rank].vars.at[0];
-        fe_vars axis = fe_flat(l->space, y->dims[d].vars);
-        if (axis.n)
-            term = fe_draft_new(l, (fe_draft){.op = IR_slice,
-                                              .dtype = x->dtype,
-                                              .args = &y->term,
-                                              .arg_count = 1,
-                                              .axis = axis,
-                                              .to = {to, m},
-                                              .ints = {ints, 1 + m}});
-    }
-    return fe_tensor_new(l, term, x->dtype, x->rank + 1, dims);
+    i64 order[FE_MAX_RANK + 1], sizes[2] = {(x->dims[d].extent - size) / step + 1, size};
+    fe_tensor *y = fe_slice_by(l, x, d, 0, 2, sizes, (i64[]){step, 1});
+    for (i64 k = 0; k < x->rank; k++) /* what a window holds goes last */
+        order[k] = k <= d ? k : k + 1;
+    order[x->rank] = d + 1;
+    return fe_permute(l, y, order);
 }
 
 fe_tensor *fe_repeat_dim(fe_lower *l, const fe_tensor *x, i64 d, i64 n, bool is_inner)
