@@ -46,10 +46,13 @@ static void find_terms(roles *r, u32 root)
     }
 }
 
-static void limit(roles *r, ir_atom d, i64 most)
+/* Did it have more? */
+static bool limit(roles *r, ir_atom d, i64 most)
 {
-    if (r->cut[d.i] && r->lanes[d.i] > most)
-        r->lanes[d.i] = fit(extent(r, d), most);
+    if (!r->cut[d.i] || r->lanes[d.i] <= most)
+        return false;
+    r->lanes[d.i] = fit(extent(r, d), most);
+    return true;
 }
 
 /* Leaves lanes to the atom of the list with the most positions only. */
@@ -96,7 +99,8 @@ static i64 lanes_in(const roles *r, const ir_node *node, ir_atom d)
     return is_cut ? r->lanes[d.i] : extent(r, d);
 }
 
-/* Cuts the tile of one value: first to three dims, then in size. False when it is small enough. */
+/* Cuts the tile of one value: first to three dims, then in size. False when it is small enough, or
+ * cannot be cut. */
 static bool cut_value(roles *r, const ir_node *node)
 {
     i64 dims = 0, size = 1, most = -1, least = -1;
@@ -107,7 +111,7 @@ static bool cut_value(roles *r, const ir_node *node)
             continue;
         dims++;
         size *= lanes;
-        if (!r->cut[d.i])
+        if (!r->cut[d.i] || lanes != r->lanes[d.i])
             continue;
         if (most < 0 || lanes > lanes_in(r, node, node->dims.at[most]))
             most = i;
@@ -115,12 +119,10 @@ static bool cut_value(roles *r, const ir_node *node)
             least = i;
     }
     if (dims > KN_RANK && least >= 0)
-        limit(r, node->dims.at[least], 1);
-    else if (size > LARGEST && most >= 0)
-        limit(r, node->dims.at[most], MAX(lanes_in(r, node, node->dims.at[most]) / 2, 1));
-    else
-        return false;
-    return true;
+        return limit(r, node->dims.at[least], 1);
+    if (size > LARGEST && most >= 0)
+        return limit(r, node->dims.at[most], MAX(lanes_in(r, node, node->dims.at[most]) / 2, 1));
+    return false;
 }
 
 const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
