@@ -2,9 +2,11 @@
  * Diagnostics live in blocks of their own so that reporting works while arenas are being freed. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/base.h"
 
+#define LARGE_PAGE ((size_t)2 << 20)
 #define MAX_DIAGS 64 /* later ones are counted, not kept */
 
 typedef struct diag_entry {
@@ -29,6 +31,14 @@ static void *resize_malloc(void *user, void *p, size_t old_size, size_t size)
         free(p);
         return NULL;
     }
+#ifdef MADV_HUGEPAGE
+    if (!p && size >= LARGE_PAGE) { /* tables that are read at random: fewer misses of the TLB */
+        void *large = aligned_alloc(LARGE_PAGE, (size + LARGE_PAGE - 1) & ~(LARGE_PAGE - 1));
+        if (large)
+            madvise(large, size, MADV_HUGEPAGE);
+        return large;
+    }
+#endif
     return realloc(p, size);
 }
 

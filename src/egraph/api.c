@@ -192,7 +192,7 @@ static eqf_status check_node(const eg *g, eqf_head head, const eqf_class *kids, 
                              const char *call)
 {
     if (head.i == 0 || head.i >= (u32)g->lang->heads.n ||
-        eg_head_arity(g->lang, head.i) != n || n > 999)
+        eg_head_arity(g->lang, head.i) != n || n > EG_MAX_ARITY)
         return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, call,
                           "no head %u with %zu operands", head.i, n);
     for (size_t i = 0; i < n; i++) {
@@ -381,8 +381,8 @@ eqf_class eqf_find(const eqf_egraph *g, eqf_class c)
 
 eqf_class eqf_lookup(const eqf_egraph *g, eqf_head head, const eqf_class *kids, size_t n)
 {
-    u32 canonical[EG_CHUNK];
-    if (n > 999 || check_node(g, head, kids, n, "eqf_lookup"))
+    u32 canonical[EG_MAX_ARITY];
+    if (n > EG_MAX_ARITY || check_node(g, head, kids, n, "eqf_lookup"))
         return (eqf_class){0};
     for (size_t i = 0; i < n; i++)
         canonical[i] = eg_find(g, kids[i].i);

@@ -40,7 +40,7 @@ typedef struct tally {
 
 static eqf_status check_node(eg *g, u32 n, const u32 *rec, tally *t)
 {
-    u32 arity = eg_node_arity(g, n, rec), kids[EG_CHUNK], c = rec[N_CLASS];
+    u32 arity = eg_node_arity(g, n, rec), kids[EG_MAX_ARITY], c = rec[N_CLASS];
     u32 op = g->lang->heads.at[rec[N_HEAD]].op;
     if (!(g->parent[c] & EG_BODY))
         BROKEN("e-node %x: class %u is not canonical", n, c);

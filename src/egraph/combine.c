@@ -72,7 +72,7 @@ static void put(combine *k, u32 *class_out, u32 head, u32 arity, const u32 *kids
 /* Copies `g` into the result; passes until nothing more finds its children. */
 static void copy_graph(combine *k, const eg *g)
 {
-    u32 *map = NEW_N(k->a, u32, g->class_ids), kids[EG_CHUNK];
+    u32 *map = NEW_N(k->a, u32, g->class_ids), kids[EG_MAX_ARITY];
     u8 *done[6];
     for (u32 seg = 0; seg < 6; seg++)
         done[seg] = NEW_N(k->a, u8, g->seg[seg].n);
@@ -136,7 +136,7 @@ static bool meet_kids(combine *k, u32 n, const u32 *rec, u32 arity, u32 j, u32 *
 static void meet_graphs(combine *k)
 {
     const eg *g = k->left;
-    u32 right[EG_CHUNK], out[EG_CHUNK];
+    u32 right[EG_MAX_ARITY], out[EG_MAX_ARITY];
     k->partners = arena_alloc_n(k->a, g->class_ids, (i64)sizeof *k->partners);
     for (bool progress = true; progress;) {
         progress = false;

@@ -107,15 +107,17 @@ static inline u32 eg_head_arity(const eg_lang *l, u32 head)
 
 /* ---- the e-graph --------------------------------------------------------------------------- */
 
-#define EG_SHIFT 10
+#define EG_SHIFT 16
 #define EG_CHUNK (1u << EG_SHIFT)
+#define EG_MAX_ARITY 999
 #define EG_INDEX 0x1FFFFFFFu
 #define EG_BODY 0x80000000u
 #define EG_LONG 5u
 enum { N_HEAD, N_CLASS, N_NEXT, N_STAMP, N_KIDS };
 enum { S_DEAD = 1, S_HIDDEN = 2, S_FLAGS = 3 };
 
-/* Column of elements of `elem` bytes in chunks of EG_CHUNK; the first one grows. */
+/* Column of elements of `elem` bytes in chunks of EG_CHUNK; the last one may be shorter. A chunk of
+ * binary e-nodes or of bodies is a large page. */
 typedef struct eg_col {
     char **chunk;
     u32 n, cap; /* elements used, elements allocated */
@@ -181,7 +183,7 @@ struct eqf_egraph {
     u32 nlogs;
     u32 now;
     u32 alive, visible, dead;
-    u32 room; /* e-nodes that can be added without reserving again; 0 unknown */
+    u32 unions; /* so far, wrapping: tells a batch that a class id may be stale */
 
     eg_vec dirty; /* loser, its use list */
     eg_vec queue; /* classes whose data or members are new */
@@ -323,17 +325,6 @@ static inline u32 eg_log_first(const eg_log *l, u32 watermark)
  * (may be NULL) are the e-nodes that stand for the children in explanations. */
 u32 eg_add(eg *g, u32 head, u32 arity, const u32 *kids, const u32 *kid_nodes, u32 into,
            bool *is_new);
-/* eg_add in three steps, so that a caller with many e-nodes to add can let the memory of one be
- * fetched while it works on others: the key, a look at what it meets, the act. At most 4 children,
- * no normaliser. */
-typedef struct eg_pending {
-    u32 head, op, arity, hash, kids[4];
-    bool commutative;
-} eg_pending;
-/* The caller fills head, op, arity, commutative and kids. */
-void eg_prepare(eg *g, eg_pending *p);
-void eg_peek(const eg *g, const eg_pending *p, u32 into);
-u32 eg_commit(eg *g, eg_pending *p, const u32 *kid_nodes, u32 into, bool *is_new);
 /* Live e-node with exactly this key; kids canonical. 0: none. */
 u32 eg_lookup(const eg *g, u32 head, u32 arity, const u32 *kids);
 /* Reserves what eg_union can need. */
@@ -356,7 +347,6 @@ void eg_trim(eg *g);
 bool eg_log_repair(eg *g, u32 op);
 /* Enlarges the table of logs to the operators of the language. */
 bool eg_logs_room(eg *g);
-u32 eg_hash(u32 head, u32 arity, const u32 *kids, bool commutative);
 
 /* A term given as S-expression: adds it, or looks it up (0 when absent). Throws EQF_E_PARSE on a
  * malformed term; a full memory comes back as 0 with g->fail. */

@@ -143,7 +143,6 @@ eqf_status eqf_mark_open(eqf_egraph *g, eqf_mark *out)
     memcpy(v->at + v->n, &c, sizeof c);
     v->n += COUNT_WORDS;
     out->i = ++g->marks;
-    g->room = 0;
     return EQF_OK;
 }
 
@@ -207,7 +206,6 @@ eqf_status eqf_undo(eqf_egraph *g, eqf_mark mark)
         l->broken = false;
     }
     g->dirty.n = g->queue.n = g->queue_head = 0;
-    g->room = 0;
     g->conflict = EQF_OK;
     return EQF_OK;
 }

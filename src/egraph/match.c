@@ -29,13 +29,13 @@ typedef struct plan {
     step at[MAX_CHOICES];
 } plan;
 
-/* The e-nodes of one operator by (class, child in one slot); made when walking lists for the same
- * purpose has cost more than making it. */
-typedef struct pair_index {
-    u32 *heads, *chain; /* chain: e-node, next entry */
-    u32 mask;
-    i64 size;
-} pair_index;
+/* Where the last step finds what a match carries: made once per step, when it is first run. */
+typedef struct emission {
+    u32 npatch, ncheck;
+    u32 at[EG_MAX_VARS], column[EG_MAX_VARS]; /* positions filled from a column of the index */
+    u32 check[4]; /* column | earlier column that it must equal << 8, NO_COLUMN: its register */
+} emission;
+enum { NO_COLUMN = 255 };
 
 typedef struct machine {
     eg *g;
@@ -44,6 +44,7 @@ typedef struct machine {
     const eg_headrow *heads;
     u32 w; /* watermark */
     bool need_new;
+    u32 inner; /* atoms whose class is a child of another atom */
     u32 nplans, ticks, swaps;
     i64 variant;
     u32 regs[EG_MAX_VARS];
@@ -51,8 +52,11 @@ typedef struct machine {
     /* atoms without variables below them, found before the search */
     bool fixed[EG_MAX_ATOMS];
     u64 work[EG_MAX_ATOMS]; /* spent on lists where a pair index would answer */
-    pair_index index[EG_MAX_ATOMS];
-    u32 index_slot[EG_MAX_ATOMS];
+    eg_pair_index pair[EG_MAX_ATOMS];
+    bool indexable[EG_MAX_ATOMS]; /* its operator has one head: an index of classes answers */
+    const eg_class_index *index[EG_MAX_ATOMS]; /* that answers for the atom; NULL: ask */
+    const step *emits[EG_MAX_ATOMS]; /* the step that the atom's emission is for */
+    emission emission[EG_MAX_ATOMS];
     plan plans[MAX_PLANS];
 } machine;
 
@@ -332,65 +336,18 @@ static bool exec_classes(machine *m, const step *st, const eg_atom *a, u32 i, bo
     return false;
 }
 
-/* ---- pair index ---------------------------------------------------------------------------- */
-
-static inline u32 pair_hash(u32 c, u32 kid)
-{
-    return (u32)((((u64)c << 32 | kid) * 0x9E3779B97F4A7C15u) >> 40);
-}
-
-/* Without room the lists do. */
-static void make_index(machine *m, const step *st, const eg_atom *a)
-{
-    eg *g = m->g;
-    const eg_log *l = &g->log[a->op];
-    u32 slots = 64, n = 0;
-    while (slots < 2 * l->alive && slots < 1u << 24)
-        slots *= 2;
-    pair_index *x = &m->index[st->atom];
-    x->size = 4 * ((i64)slots + 2 * (i64)l->alive + 2);
-    x->heads = eg_resize(g, NULL, 0, x->size);
-    m->work[st->atom] = 0;
-    if (!x->heads)
-        return;
-    g->scratch_bytes += x->size;
-    memset(x->heads, 0, 4 * (size_t)slots);
-    x->chain = x->heads + slots;
-    x->mask = slots - 1;
-    m->index_slot[st->atom] = st->up_slot;
-    for (u32 e = 0; e < l->nepochs; e++) {
-        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
-        for (u32 k = l->epoch[e].start; k < end; k++) {
-            const u32 *rec = eg_rec(g, l->at[k]);
-            u32 stamp = rec[N_STAMP];
-            if (stamp >> 2 != l->epoch[e].stamp || (stamp & S_FLAGS))
-                continue;
-            u32 kid = rec[N_KIDS + eg_step(l->at[k]) * st->up_slot];
-            u32 h = pair_hash(rec[N_CLASS], kid) & x->mask;
-            n++;
-            x->chain[2 * n] = l->at[k];
-            x->chain[2 * n + 1] = x->heads[h];
-            x->heads[h] = n;
-        }
-    }
-}
-
 static void free_indexes(machine *m)
 {
-    for (u32 k = 0; k < (u32)m->r->atoms.n; k++) {
-        if (m->index[k].heads) {
-            eg_free(m->g, m->index[k].heads, m->index[k].size);
-            m->g->scratch_bytes -= m->index[k].size;
-        }
-    }
+    for (u32 k = 0; k < (u32)m->r->atoms.n; k++)
+        eg_pair_free(m->g, &m->pair[k]);
 }
 
 static bool exec_pair(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
     eg *g = m->g;
-    const pair_index *x = &m->index[st->atom];
-    u32 h = pair_hash(m->regs[a->cvar], m->regs[a->kids[st->up_slot]]) & x->mask;
-    for (u32 k = x->heads[h]; k; k = x->chain[2 * k + 1]) {
+    const eg_pair_index *x = &m->pair[st->atom];
+    u32 k = eg_pair_first(x, m->regs[a->cvar], m->regs[a->kids[st->up_slot]]);
+    for (; k; k = x->chain[2 * k + 1]) {
         u32 n = x->chain[2 * k];
         if (visit(m, st, a, n, eg_rec(g, n), i, any_new))
             return true;
@@ -398,20 +355,186 @@ static bool exec_pair(machine *m, const step *st, const eg_atom *a, u32 i, bool 
     return false;
 }
 
+/* ---- class index --------------------------------------------------------------------------- */
+
+static void plan_emission(const eg_rule *r, const step *st, const eg_atom *a, emission *x)
+{
+    x->npatch = x->ncheck = 0;
+    for (u32 i = 0; i < r->nsave; i++) {
+        for (u32 j = 0; j < a->arity; j++) {
+            if (a->kids[j] == r->save[i] && (st->bind >> j & 1)) {
+                x->at[x->npatch] = i;
+                x->column[x->npatch++] = j;
+            }
+        }
+    }
+    for (u32 j = 0; j < a->arity; j++) {
+        if (st->bind >> j & 1)
+            continue;
+        u32 same = NO_COLUMN;
+        for (u32 first = 0; first < j; first++) {
+            if (a->kids[first] == a->kids[j] && (st->bind >> first & 1))
+                same = first;
+        }
+        x->check[x->ncheck++] = j | same << 8;
+    }
+}
+
+/* Does the tuple agree where the atom's children are bound or repeated? */
+static inline bool agrees(const machine *m, const emission *x, const eg_atom *a, const u32 *kid)
+{
+    for (u32 k = 0; k < x->ncheck; k++) {
+        u32 j = x->check[k] & 255, same = x->check[k] >> 8;
+        if (kid[j] != (same == NO_COLUMN ? m->regs[a->kids[j]] : kid[same]))
+            return false;
+    }
+    return true;
+}
+
+/* Writes a match for each tuple of a range: the last step, where nearly all matches are made. */
+static bool emit(machine *m, const step *st, const eg_atom *a, const eg_class_index *x, u32 from,
+                 u32 to)
+{
+    eg_search *s = m->s;
+    const eg_rule *r = m->r;
+    eg_matches *out = s->out;
+    const u32 nsave = r->nsave, arity = a->arity;
+    u32 row[EG_MAX_VARS];
+    if (UNLIKELY(m->emits[st->atom] != st)) {
+        plan_emission(r, st, a, &m->emission[st->atom]);
+        m->emits[st->atom] = st;
+    }
+    const emission *e = &m->emission[st->atom];
+    for (u32 i = 0; i < nsave; i++)
+        row[i] = m->regs[r->save[i]];
+    while (from < to) {
+        if (UNLIKELY(s->limit >= 0 && s->found >= s->limit)) {
+            for (; from < to && !agrees(m, e, a, x->kids + (size_t)from * arity); from++) {
+            }
+            s->cut = from < to;
+            return s->cut;
+        }
+        /* as many as the limit and the block allow */
+        i64 room = s->limit >= 0 ? s->limit - s->found : INT64_MAX;
+        u32 *at = NULL, *start = NULL;
+        if (out) {
+            eg_block *b = out->last;
+            if (!b || b->used + out->width > b->cap) {
+                if (UNLIKELY(!row_slot(m->g, out))) {
+                    s->failed = true;
+                    return true;
+                }
+                b = out->last;
+                b->used -= out->width;
+                out->count--;
+            }
+            room = MIN(room, (i64)((b->cap - b->used) / out->width));
+            at = start = b->at + b->used;
+        }
+        u32 end = (u32)MIN((i64)to, from + room), width = out ? out->width : 0;
+        i64 found = 0;
+        for (; from < end; from++) {
+            const u32 *kid = x->kids + (size_t)from * arity;
+            if (!agrees(m, e, a, kid))
+                continue;
+            found++;
+            if (!out)
+                continue;
+            for (u32 i = 0; i < nsave; i++)
+                at[i] = row[i];
+            for (u32 i = 0; i < e->npatch; i++)
+                at[e->at[i]] = kid[e->column[i]];
+            if (s->wide) {
+                at[nsave] = m->swaps;
+                memcpy(at + nsave + 1, m->nodes, 4 * (size_t)r->atoms.n);
+                at[nsave + 1 + st->atom] = x->node[from];
+            }
+            at += width;
+        }
+        s->found += found;
+        if (out) {
+            out->last->used += (u32)(at - start);
+            out->count += found;
+        }
+    }
+    return false;
+}
+
+static bool index_range(machine *m, const step *st, const eg_atom *a, const eg_class_index *x,
+                        u32 from, u32 to, u32 i, bool any_new)
+{
+    if (!i && !a->commutative)
+        return (!m->need_new || any_new) && emit(m, st, a, x, from, to);
+    u32 arity = a->arity, swaps = a->commutative ? 2 : 1;
+    for (u32 e = from; e < to; e++) {
+        const u32 *kid = x->kids + (size_t)e * arity;
+        m->nodes[st->atom] = x->node ? x->node[e] : 0;
+        for (u32 swap = 0; swap < swaps; swap++) {
+            if (swap && kid[0] == kid[1])
+                break;
+            m->swaps = (m->swaps & ~(1u << st->atom)) | swap << st->atom;
+            bool same = true;
+            for (u32 j = 0; j < arity && same; j++) {
+                u32 k = kid[swap ? 1 - j : j], v = a->kids[j];
+                if (st->bind >> j & 1)
+                    m->regs[v] = k;
+                else
+                    same = m->regs[v] == k;
+            }
+            if (!same)
+                continue;
+            if (i ? exec(m, i, any_new) : (!m->need_new || any_new) && yield(m))
+                return true;
+        }
+    }
+    return false;
+}
+
+static inline bool exec_index(machine *m, const step *st, const eg_atom *a, const eg_class_index *x,
+                       u32 i, bool any_new)
+{
+    const eg_range *r = &x->range[m->regs[a->cvar]];
+    if (r->first == r->end)
+        return false;
+    if (st->filter != TUPLE_NEW && r->first < r->fresh && (i || !m->need_new || any_new) &&
+        index_range(m, st, a, x, r->first, r->fresh, i, any_new))
+        return true;
+    return st->filter != TUPLE_OLD && r->fresh < r->end &&
+           index_range(m, st, a, x, r->fresh, r->end, i, true);
+}
+
+/* Members of a known class: the index, once walking lists has cost about as much as making it. */
+static inline bool exec_members(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    eg_search *s = m->s;
+    const eg_class_index *x = m->index[st->atom];
+    if (LIKELY(x != NULL))
+        return exec_index(m, st, a, x, i, any_new);
+    if (s->indexes && m->indexable[st->atom]) {
+        x = eg_index_ask(m->g, s->indexes, a->op, m->w, s->wide,
+                         eg_body_of(m->g, m->regs[a->cvar])->nmembers);
+        m->index[st->atom] = x;
+        if (x)
+            return exec_index(m, st, a, x, i, any_new);
+    }
+    return exec_down(m, st, a, i, any_new);
+}
+
 /* Class and a child are known: the shorter list, or an index when lists have cost enough. */
 static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
     eg *g = m->g;
     u32 k = st->atom;
-    if (m->index[k].heads && m->index_slot[k] == st->up_slot)
+    if (m->pair[k].heads && m->pair[k].slot == st->up_slot)
         return exec_pair(m, st, a, i, any_new);
     u32 down = eg_body_of(g, m->regs[a->cvar])->nmembers;
     u32 up = eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses;
     m->work[k] += MIN(down, up);
     if (UNLIKELY(m->work[k] > 4 * (u64)g->log[a->op].alive + 256) && !a->commutative &&
-        !m->index[k].heads) {
-        make_index(m, st, a);
-        if (m->index[k].heads)
+        !m->pair[k].heads) {
+        m->work[k] = 0;
+        eg_pair_make(g, &m->pair[k], a->op, st->up_slot);
+        if (m->pair[k].heads)
             return exec_pair(m, st, a, i, any_new);
     }
     return up < down ? exec_up(m, st, a, i, any_new) : exec_down(m, st, a, i, any_new);
@@ -427,7 +550,7 @@ static u32 list_length(const machine *m, const step *st)
         u32 n = eg_body_of(g, m->regs[a->cvar])->nmembers;
         if (!st->or_up)
             return n;
-        if (m->index[st->atom].heads)
+        if (m->pair[st->atom].heads)
             return 1;
         return MIN(n, eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses);
     }
@@ -464,7 +587,7 @@ static bool exec(machine *m, u32 p, bool any_new)
     case STEP_SCAN:
         return exec_scan(m, st, a, i, any_new);
     case STEP_DOWN:
-        return st->or_up ? exec_both(m, st, a, i, any_new) : exec_down(m, st, a, i, any_new);
+        return st->or_up ? exec_both(m, st, a, i, any_new) : exec_members(m, st, a, i, any_new);
     case STEP_UP:
         return exec_up(m, st, a, i, any_new);
     case STEP_LOOK:
@@ -524,7 +647,7 @@ static u64 plan_atom(machine *m, u32 k, u64 bound, bool first, u8 filter, step *
         return 0;
     }
     if (first) { /* classes known now are the fixed ones: their lists can be counted */
-        u64 best = scan;
+        u64 best = scan * (m->inner >> k & 1 ? 3 : 1); /* going up walks lists, going down may not */
         st->kind = STEP_SCAN;
         if (up >= 0 && up_uses < best) {
             st->kind = STEP_UP;
@@ -620,6 +743,8 @@ static void run_variant(machine *m, u64 bound, i64 variant)
         any_new |= is_new;
     }
     m->nplans = 0;
+    for (u32 k = 0; k < (u32)r->atoms.n; k++)
+        m->emits[k] = NULL;
     m->swaps = 0;
     u32 p = make_plan(m, done, bound, true);
     if (p)
@@ -696,9 +821,18 @@ void eg_search_run(eg_search *s)
     }
     if (!find_fixed(&m, &bound))
         return;
+    m.inner = 0;
     for (u32 k = 0; k < natoms; k++) {
+        for (u32 i = 0; i < natoms; i++) {
+            for (u32 j = 0; j < r->atoms.at[i].arity; j++)
+                m.inner |= (u32)(r->atoms.at[i].kids[j] == r->atoms.at[k].cvar) << k;
+        }
         m.work[k] = 0;
-        m.index[k].heads = NULL;
+        m.index[k] = NULL;
+        m.pair[k] = (eg_pair_index){0};
+        const eg_atom *a = &r->atoms.at[k];
+        m.indexable[k] = a->head && a->arity >= 1 && a->arity <= 4 &&
+                         !g->lang->ops.at[a->op].payload;
     }
     if (!s->watermark || s->full) {
         m.w = 0;

@@ -29,28 +29,28 @@ void eg_free(eg *g, void *p, i64 size)
     g->bytes -= size;
 }
 
+/* Allocated elements of chunk k. */
+static u32 chunk_cap(const eg_col *c, u32 k)
+{
+    return MIN(c->cap - (k << EG_SHIFT), EG_CHUNK);
+}
+
+static bool chunk_resize(eg *g, eg_col *c, u32 k, u32 cap)
+{
+    u32 old = c->cap > k << EG_SHIFT ? chunk_cap(c, k) : 0;
+    char *p = eg_resize(g, old ? c->chunk[k] : NULL, (i64)old * c->elem, (i64)cap * c->elem);
+    if (!p)
+        return false;
+    c->chunk[k] = p;
+    c->cap = (k << EG_SHIFT) + cap;
+    return true;
+}
+
 bool eg_col_grow(eg *g, eg_col *c)
 {
-    i64 elem = c->elem;
-    if (c->cap < EG_CHUNK) { /* the first chunk doubles */
-        u32 cap = c->cap ? 4 * c->cap : 16;
-        if (!c->chunk) {
-            c->chunk = eg_resize(g, NULL, 0, (i64)sizeof(char *));
-            if (!c->chunk)
-                return false;
-            c->chunk[0] = NULL;
-            c->chunks_cap = 1;
-        }
-        char *p = eg_resize(g, c->chunk[0], (i64)c->cap * elem, (i64)cap * elem);
-        if (!p)
-            return false;
-        c->chunk[0] = p;
-        c->cap = cap;
-        return true;
-    }
-    u32 k = c->cap >> EG_SHIFT;
-    if (k == c->chunks_cap) {
-        u32 cap = 2 * c->chunks_cap;
+    u32 k = c->cap >> EG_SHIFT, last = c->cap & (EG_CHUNK - 1);
+    if (!c->cap || (!last && k == c->chunks_cap)) {
+        u32 cap = MAX(2 * c->chunks_cap, 1);
         char **q = eg_resize(g, c->chunk, (i64)sizeof(char *) * c->chunks_cap,
                              (i64)sizeof(char *) * cap);
         if (!q)
@@ -58,19 +58,34 @@ bool eg_col_grow(eg *g, eg_col *c)
         c->chunk = q;
         c->chunks_cap = cap;
     }
-    c->chunk[k] = eg_resize(g, NULL, 0, (i64)EG_CHUNK * elem);
-    if (!c->chunk[k])
-        return false;
-    c->cap += EG_CHUNK;
-    return true;
+    if (k) /* whole chunks, but near the limit take what there is */
+        return chunk_resize(g, c, k, EG_CHUNK) ||
+               (last < EG_CHUNK / 2 && chunk_resize(g, c, k, last + EG_CHUNK / 16));
+    u32 cap = c->cap < 4096 ? 4 * c->cap : 2 * c->cap;
+    return chunk_resize(g, c, 0, MIN(MAX(cap, 16), EG_CHUNK));
 }
 
 void eg_col_trim(eg *g, eg_col *c)
 {
-    while (c->cap > EG_CHUNK && c->cap - EG_CHUNK >= c->n) {
-        c->cap -= EG_CHUNK;
-        eg_free(g, c->chunk[c->cap >> EG_SHIFT], (i64)EG_CHUNK * c->elem);
+    while (c->cap > EG_CHUNK) {
+        u32 k = (c->cap - 1) >> EG_SHIFT;
+        if (c->n > k << EG_SHIFT)
+            break;
+        eg_free(g, c->chunk[k], (i64)chunk_cap(c, k) * c->elem);
+        c->cap = k << EG_SHIFT;
     }
+    if (c->cap <= 64 || c->cap - c->n <= c->n / 16)
+        return;
+    u32 k = (c->cap - 1) >> EG_SHIFT, used = c->n > k << EG_SHIFT ? c->n - (k << EG_SHIFT) : 0;
+    chunk_resize(g, c, k, MAX(used, 16));
+}
+
+void eg_col_free(eg *g, eg_col *c)
+{
+    for (u32 k = 0; k << EG_SHIFT < c->cap; k++)
+        eg_free(g, c->chunk[k], (i64)chunk_cap(c, k) * c->elem);
+    eg_free(g, c->chunk, (i64)sizeof(char *) * c->chunks_cap);
+    *c = (eg_col){.elem = c->elem};
 }
 
 void eg_vec_trim(eg *g, eg_vec *v)
@@ -81,20 +96,6 @@ void eg_vec_trim(eg *g, eg_vec *v)
         v->at = p;
         v->cap = cap;
     }
-}
-
-void eg_col_free(eg *g, eg_col *c)
-{
-    if (!c->chunk)
-        return;
-    if (c->cap < EG_CHUNK) {
-        eg_free(g, c->chunk[0], (i64)c->cap * c->elem);
-    } else {
-        for (u32 k = 0; k < c->cap >> EG_SHIFT; k++)
-            eg_free(g, c->chunk[k], (i64)EG_CHUNK * c->elem);
-    }
-    eg_free(g, c->chunk, (i64)sizeof(char *) * c->chunks_cap);
-    *c = (eg_col){.elem = c->elem};
 }
 
 bool eg_vec_grow(eg *g, eg_vec *v, u32 need)

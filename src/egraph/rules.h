@@ -106,6 +106,49 @@ typedef struct eg_matches {
     i64 count;
 } eg_matches;
 
+/* ---- index.c ------------------------------------------------------------------------------- */
+
+/* The e-nodes of one operator by class, on a frozen e-graph: one run of memory instead of a walk
+ * through lists. Tuples stamped at or after the watermark stand last in their class. */
+typedef struct eg_range {
+    u32 first, fresh, end, pad;
+} eg_range;
+typedef struct eg_class_index {
+    u32 op, watermark, class_ids, n, arity;
+    u64 work; /* spent on lists since the last search without the index */
+    eg_range *range; /* by class id; NULL: not made */
+    u32 *kids, *node; /* node: NULL unless asked for */
+} eg_class_index;
+typedef struct eg_indexes {
+    eg_class_index *at;
+    u32 n, cap;
+} eg_indexes;
+/* The index of an operator with one head and 1 to 4 operands, or NULL while lists that cost `work`
+ * more are cheaper than making it. */
+const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watermark, bool nodes,
+                                   u32 work);
+/* The e-graph is going to change. */
+void eg_index_drop(eg *g, eg_indexes *all);
+void eg_index_free(eg *g, eg_indexes *all);
+
+/* The e-nodes of one operator by (class, child in one slot). */
+typedef struct eg_pair_index {
+    u32 *heads, *chain; /* chain: e-node, next entry */
+    u32 mask, slot;
+    i64 size;
+} eg_pair_index;
+/* Without room heads stays NULL, and the lists do. */
+void eg_pair_make(eg *g, eg_pair_index *x, u32 op, u32 slot);
+void eg_pair_free(eg *g, eg_pair_index *x);
+static inline u32 eg_pair_hash(u32 c, u32 kid)
+{
+    return (u32)((((u64)c << 32 | kid) * 0x9E3779B97F4A7C15u) >> 40);
+}
+static inline u32 eg_pair_first(const eg_pair_index *x, u32 c, u32 kid)
+{
+    return x->heads[eg_pair_hash(c, kid) & x->mask];
+}
+
 typedef struct eg_search {
     eg *g;
     const eg_rule *rule;
@@ -116,6 +159,7 @@ typedef struct eg_search {
     u32 in_class;  /* restrict the root to this class, 0 all */
     i64 limit;     /* stop after so many; < 0 none */
     eg_matches *out; /* NULL: count only */
+    eg_indexes *indexes; /* shared by the searches of one frozen e-graph, or NULL */
     i64 found;
     bool cut;      /* limit reached */
     bool failed;   /* no room, time over, cancelled: see status of the poll */

@@ -1,0 +1,189 @@
+/* Indexes made while the e-graph is frozen for a search, once walking lists has cost about as much as
+ * making them. They are scratch: refused memory only makes a search slower. */
+#include "egraph/rules.h"
+
+/* Debug builds make them at once, so that small tests see them. */
+#ifdef NDEBUG
+enum { PATIENCE = 64 };
+#else
+enum { PATIENCE = 0 };
+#endif
+
+/* ---- by class ------------------------------------------------------------------------------ */
+
+static i64 range_size(const eg_class_index *x)
+{
+    return (i64)sizeof(eg_range) * x->class_ids;
+}
+
+static void release(eg *g, eg_class_index *x)
+{
+    i64 kids = 4 * (i64)x->arity * x->n, nodes = 4 * (i64)x->n;
+    i64 held = (x->range ? range_size(x) : 0) + (x->kids ? kids : 0) + (x->node ? nodes : 0);
+    eg_free(g, x->range, range_size(x));
+    eg_free(g, x->kids, kids);
+    eg_free(g, x->node, nodes);
+    g->scratch_bytes -= held;
+    x->range = NULL;
+    x->kids = x->node = NULL;
+}
+
+static bool reserve(eg *g, eg_class_index *x, bool nodes)
+{
+    x->range = eg_resize(g, NULL, 0, range_size(x));
+    x->kids = eg_resize(g, NULL, 0, 4 * (i64)x->arity * x->n);
+    x->node = nodes ? eg_resize(g, NULL, 0, 4 * (i64)x->n) : NULL;
+    g->scratch_bytes += (x->range ? range_size(x) : 0) +
+                        (x->kids ? 4 * (i64)x->arity * x->n : 0) + (x->node ? 4 * (i64)x->n : 0);
+    if (x->range && x->kids && (x->node || !nodes))
+        return true;
+    release(g, x);
+    return false;
+}
+
+/* The log lists e-nodes in order of their stamps, and mostly as they lie in memory. */
+static void make(eg *g, eg_class_index *x)
+{
+    const eg_log *l = &g->log[x->op];
+    memset(x->range, 0, (size_t)range_size(x));
+    for (u32 e = 0; e < l->nepochs; e++) {
+        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
+        for (u32 k = l->epoch[e].start; k < end; k++) {
+            const u32 *rec = eg_rec(g, l->at[k]);
+            if (rec[N_STAMP] == l->epoch[e].stamp << 2)
+                x->range[rec[N_CLASS]].end++;
+        }
+    }
+    u32 at = 0;
+    for (u32 c = 0; c < x->class_ids; c++) {
+        eg_range *r = &x->range[c];
+        u32 n = r->end;
+        r->first = r->fresh = r->end = at;
+        at += n;
+    }
+    u32 fresh = eg_log_first(l, x->watermark);
+    for (u32 e = 0; e < l->nepochs; e++) {
+        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
+        if (e == fresh) {
+            for (u32 c = 0; c < x->class_ids; c++)
+                x->range[c].fresh = x->range[c].end;
+        }
+        for (u32 k = l->epoch[e].start; k < end; k++) {
+            const u32 *rec = eg_rec(g, l->at[k]);
+            if (rec[N_STAMP] != l->epoch[e].stamp << 2)
+                continue;
+            u32 i = x->range[rec[N_CLASS]].end++;
+            for (u32 j = 0; j < x->arity; j++)
+                x->kids[(size_t)i * x->arity + j] = rec[N_KIDS + 2 * j];
+            if (x->node)
+                x->node[i] = l->at[k];
+        }
+    }
+    if (fresh == l->nepochs) {
+        for (u32 c = 0; c < x->class_ids; c++)
+            x->range[c].fresh = x->range[c].end;
+    }
+}
+
+static eg_class_index *entry(eg *g, eg_indexes *all, u32 op)
+{
+    for (u32 i = 0; i < all->n; i++) {
+        if (all->at[i].op == op)
+            return &all->at[i];
+    }
+    if (all->n == all->cap) {
+        u32 cap = MAX(8, 2 * all->cap);
+        eg_class_index *p =
+            eg_resize(g, all->at, (i64)sizeof *p * all->cap, (i64)sizeof *p * cap);
+        if (!p)
+            return NULL;
+        g->scratch_bytes += (i64)sizeof *p * (cap - all->cap);
+        all->at = p;
+        all->cap = cap;
+    }
+    all->at[all->n] = (eg_class_index){.op = op};
+    return &all->at[all->n++];
+}
+
+const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watermark, bool nodes,
+                                   u32 work)
+{
+    eg_class_index *x = entry(g, all, op);
+    if (!x)
+        return NULL;
+    if (x->range && x->watermark == watermark)
+        return x;
+    x->work += work;
+    if (PATIENCE && x->work < PATIENCE + (u64)(g->log[op].alive + g->class_ids) / 8)
+        return NULL;
+    x->work = 0;
+    if (x->range)
+        release(g, x);
+    x->watermark = watermark;
+    x->class_ids = g->class_ids;
+    x->arity = g->lang->ops.at[op].arity;
+    x->n = MAX(g->log[op].visible, 1);
+    if (!reserve(g, x, nodes)) {
+        g->fail = EQF_OK;
+        return NULL;
+    }
+    make(g, x);
+    return x;
+}
+
+void eg_index_drop(eg *g, eg_indexes *all)
+{
+    for (u32 i = 0; i < all->n; i++)
+        release(g, &all->at[i]);
+    all->n = 0;
+}
+
+void eg_index_free(eg *g, eg_indexes *all)
+{
+    eg_index_drop(g, all);
+    eg_free(g, all->at, (i64)sizeof *all->at * all->cap);
+    g->scratch_bytes -= (i64)sizeof *all->at * all->cap;
+    *all = (eg_indexes){0};
+}
+
+/* ---- by class and child -------------------------------------------------------------------- */
+
+void eg_pair_make(eg *g, eg_pair_index *x, u32 op, u32 slot)
+{
+    const eg_log *l = &g->log[op];
+    u32 slots = 64, n = 0;
+    while (slots < 2 * l->alive && slots < 1u << 24)
+        slots *= 2;
+    i64 size = 4 * ((i64)slots + 2 * (i64)l->alive + 2);
+    u32 *heads = eg_resize(g, NULL, 0, size);
+    if (!heads) {
+        g->fail = EQF_OK;
+        return;
+    }
+    g->scratch_bytes += size;
+    memset(heads, 0, 4 * (size_t)slots);
+    *x = (eg_pair_index){heads, heads + slots, slots - 1, slot, size};
+    for (u32 e = 0; e < l->nepochs; e++) {
+        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
+        for (u32 k = l->epoch[e].start; k < end; k++) {
+            const u32 *rec = eg_rec(g, l->at[k]);
+            if (rec[N_STAMP] != l->epoch[e].stamp << 2)
+                continue;
+            u32 kid = rec[N_KIDS + eg_step(l->at[k]) * slot];
+            u32 h = eg_pair_hash(rec[N_CLASS], kid) & x->mask;
+            n++;
+            x->chain[2 * n] = l->at[k];
+            x->chain[2 * n + 1] = heads[h];
+            heads[h] = n;
+        }
+    }
+}
+
+void eg_pair_free(eg *g, eg_pair_index *x)
+{
+    if (!x->heads)
+        return;
+    eg_free(g, x->heads, x->size);
+    g->scratch_bytes -= x->size;
+    *x = (eg_pair_index){0};
+}

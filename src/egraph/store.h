@@ -1,0 +1,263 @@
+/* What adding, rebuilding and applying share: keys and slots of the hash-cons, logs, lists. Inline,
+ * for these few lines are where a run spends its time. Not for other files. */
+#ifndef EG_STORE_H
+#define EG_STORE_H
+
+#include "egraph/egraph.h"
+
+/* ---- hash-cons ----------------------------------------------------------------------------- */
+
+static inline u64 mix(u64 h, u32 x)
+{
+    h = (h ^ x) * 0x9E3779B97F4A7C15u;
+    return h ^ h >> 29;
+}
+
+static inline u32 hash2(u32 head, u32 a, u32 b)
+{
+    u64 h = ((u64)head << 32 | a) * 0x9E3779B97F4A7C15u;
+    h = (h ^ h >> 29 ^ b) * 0xBF58476D1CE4E5B9u;
+    return (u32)(h >> 32);
+}
+
+static inline __attribute__((always_inline)) u32 key_hash(u32 head, u32 arity, const u32 *kids, bool commutative)
+{
+    if (LIKELY(arity == 2)) {
+        u32 a = kids[0], b = kids[1];
+        return commutative && a > b ? hash2(head, b, a) : hash2(head, a, b);
+    }
+    u64 h = (head + 1u) * 0xD6E8FEB86659FD93u;
+    for (u32 i = 0; i < arity; i++)
+        h = mix(h, kids[i]);
+    h *= 0xBF58476D1CE4E5B9u;
+    return (u32)(h >> 32);
+}
+
+static inline u32 hash_rec(const eg *g, u32 n, const u32 *rec, u32 arity)
+{
+    const eg_lang *l = g->lang;
+    bool commutative = l->ops.at[l->heads.at[rec[N_HEAD]].op].flags & EQF_COMMUTATIVE;
+    if (arity == 2)
+        return key_hash(rec[N_HEAD], 2, (u32[]){rec[N_KIDS], rec[N_KIDS + 2]}, commutative);
+    u32 step = eg_step(n);
+    u64 h = (rec[N_HEAD] + 1u) * 0xD6E8FEB86659FD93u;
+    for (u32 i = 0; i < arity; i++)
+        h = mix(h, rec[N_KIDS + step * i]);
+    h *= 0xBF58476D1CE4E5B9u;
+    return (u32)(h >> 32);
+}
+
+/* The record of an e-node whose arity, at most 4, is known. */
+static inline u32 *rec_of_arity(char *const *chunk, u32 n, u32 arity)
+{
+    u32 i = n & EG_INDEX;
+    return (u32 *)chunk[i >> EG_SHIFT] + (size_t)(i & (EG_CHUNK - 1)) * (N_KIDS + 2 * arity);
+}
+
+static inline __attribute__((always_inline)) bool same_key(const eg *g, u32 n, u32 head, u32 arity,
+                                                           const u32 *kids, bool commutative)
+{
+    const u32 *rec;
+    u32 step = 2;
+    if (LIKELY(arity < EG_LONG)) {
+        if (UNLIKELY(n >> 29 != arity))
+            return false;
+        rec = rec_of_arity(g->seg[arity].chunk, n, arity);
+        if (UNLIKELY(rec[N_HEAD] != head))
+            return false;
+    } else {
+        rec = eg_rec(g, n);
+        if (rec[N_HEAD] != head)
+            return false;
+        step = 4;
+    }
+    if (LIKELY(arity == 2)) {
+        u32 a = rec[N_KIDS], b = rec[N_KIDS + 2];
+        return (a == kids[0] && b == kids[1]) || (commutative && a == kids[1] && b == kids[0]);
+    }
+    for (u32 i = 0; i < arity; i++) {
+        if (rec[N_KIDS + step * i] != kids[i])
+            return false;
+    }
+    return true;
+}
+
+/* The e-node with this key, or 0 and the empty slot where it would go. */
+static inline __attribute__((always_inline)) u32 probe(const eg *g, u32 hash, u32 head, u32 arity,
+                                                       const u32 *kids, bool commutative,
+                                                       u32 *where)
+{
+    const u64 *slot = g->slot;
+    u32 mask = g->slot_mask, i = hash & mask;
+    for (u64 s; (s = slot[i]) != 0; i = (i + 1) & mask) {
+        if ((u32)(s >> 32) == hash && LIKELY(same_key(g, (u32)s, head, arity, kids, commutative)))
+            return (u32)s;
+    }
+    *where = i;
+    return 0;
+}
+
+/* ---- logs ---------------------------------------------------------------------------------- */
+
+/* Opens the newest epoch of a log and makes room for `more` entries. */
+bool eg_log_open(eg *g, u32 op, u32 more);
+
+static inline bool log_ready(const eg *g, u32 op, u32 more)
+{
+    const eg_log *l = &g->log[op];
+    return l->cap - l->n >= more && l->nepochs && l->epoch[l->nepochs - 1].stamp == g->now;
+}
+
+static inline void log_push(eg *g, u32 op, u32 id)
+{
+    eg_log *l = &g->log[op];
+    if (UNLIKELY(!log_ready(g, op, 1)) && !eg_log_open(g, op, 1)) {
+        l->broken = true;
+        return;
+    }
+    l->at[l->n++] = id;
+}
+
+/* ---- records and lists --------------------------------------------------------------------- */
+
+static inline void set_word(eg *g, u32 n, u32 *rec, u32 word, u32 value)
+{
+    if (UNLIKELY(g->marks))
+        eg_journal_node(g, n, word, rec[word]);
+    rec[word] = value;
+}
+
+static inline u32 *next_word(const eg *g, u32 cell, u32 *node, u32 *word)
+{
+    u32 slot;
+    u32 n = eg_cell_node(g, cell, &slot);
+    *node = n;
+    *word = N_KIDS + eg_step(n) * slot + 1;
+    return eg_rec(g, n) + *word;
+}
+
+static inline void set_next(eg *g, u32 cell, u32 value)
+{
+    u32 node, word;
+    u32 *p = next_word(g, cell, &node, &word);
+    if (UNLIKELY(g->marks))
+        eg_journal_node(g, node, word, *p);
+    *p = value;
+}
+
+/* The e-node changed: it belongs to the newest epoch of its operator. */
+static inline void restamp(eg *g, u32 n, u32 *rec)
+{
+    if (rec[N_STAMP] >> 2 == g->now)
+        return;
+    set_word(g, n, rec, N_STAMP, g->now << 2 | (rec[N_STAMP] & S_FLAGS));
+    log_push(g, g->lang->heads.at[rec[N_HEAD]].op, n);
+}
+
+/* Class bits of body.stamp. */
+enum { Q_QUEUED = 1, Q_DATA = 2 };
+
+/* graph.c. `fresh`: the class was made for this e-node. */
+void eg_remake(eg *g, u32 n, u32 c, bool fresh);
+void eg_enqueue(eg *g, u32 c, u32 bits);
+void eg_kill(eg *g, u32 n, u32 *rec);
+/* Guards that read the class see a new symbol leaf or new data: its tuples are new again. */
+void eg_touch_class(eg *g, u32 c);
+void eg_log_compact(eg *g, u32 op);
+bool eg_slots_resize(eg *g, u32 size);
+/* Takes what n new e-nodes of an operator can need, before anything changes; opens its log. Of more
+ * than one only when no mark is open. */
+bool eg_reserve(eg *g, u32 op, u32 arity, u32 n);
+/* Reserves what n unions can need. */
+bool eg_union_reserve_n(eg *g, u32 n);
+
+static inline u32 new_record(eg *g, u32 arity)
+{
+    u32 seg = MIN(arity, EG_LONG);
+    eg_col *col = &g->seg[seg];
+    u32 i = col->n;
+    col->n += seg == EG_LONG ? arity + 1 : 1;
+    return seg << 29 | i;
+}
+
+static inline u32 new_class(eg *g)
+{
+    u32 c = g->class_ids++, b;
+    if (g->free_bodies.n && !g->marks) {
+        b = g->free_bodies.at[--g->free_bodies.n];
+    } else {
+        b = g->body.n++;
+        for (u32 k = 0; k < g->nanalyses; k++)
+            g->data[k].n++;
+    }
+    g->parent[c] = EG_BODY | b;
+    *(eg_body *)eg_at(&g->body, b) = (eg_body){.self = c, .stamp = g->now << 2};
+    g->nclasses++;
+    eg_log *l = &g->log[EG_OP_CLASSES];
+    l->at[l->n++] = c;
+    return c;
+}
+
+/* Stores an e-node that is absent: eg_reserve was called, kids are canonical, `where` is its empty
+ * slot. `plain`: no mark is open, nothing is explained, there is no analysis. */
+static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 head, u32 arity,
+                                                           const u32 *kids, const u32 *kid_nodes,
+                                                           u32 hash, u32 where, u32 into,
+                                                           bool plain)
+{
+    u32 n = new_record(g, arity), step = arity < EG_LONG ? 2 : 4;
+    u32 c = into ? into : new_class(g);
+    eg_body *b = eg_body_of(g, c);
+    if (!plain && UNLIKELY(g->marks)) {
+        eg_journal_slot(g, J_INSERT, hash, n);
+        if (into)
+            eg_journal_body(g, g->parent[c] & ~EG_BODY);
+    }
+    u32 *rec =
+        arity < EG_LONG ? rec_of_arity(g->seg[arity].chunk, n, arity) : eg_rec(g, n);
+    rec[N_HEAD] = head;
+    rec[N_CLASS] = c;
+    rec[N_STAMP] = g->now << 2;
+    rec[N_NEXT] = b->members;
+    b->members = n;
+    b->nmembers++;
+    b->mask |= eg_op_bit(op);
+    for (u32 i = 0; i < arity; i++) {
+        u32 *word = rec + N_KIDS + step * i;
+        word[0] = kids[i];
+        if (step == 4) {
+            word[2] = i;
+            word[3] = 0;
+        }
+        eg_body *kid = eg_body_of(g, kids[i]);
+        if (!plain && UNLIKELY(g->marks))
+            eg_journal_body(g, g->parent[kids[i]] & ~EG_BODY);
+        word[1] = kid->uses;
+        kid->uses = eg_cell(n, i);
+        kid->nuses++;
+    }
+    g->slot[where] = (u64)hash << 32 | n;
+    g->slot_used++;
+    eg_log *log = &g->log[op];
+    log->at[log->n++] = n;
+    log->alive++;
+    log->visible++;
+    g->alive++;
+    g->visible++;
+    if (!plain && UNLIKELY(g->options.explain)) {
+        *eg_edge_of(g, n) = (eg_edge){0, EG_WHY_NONE};
+        if (!into)
+            *(u32 *)eg_at(&g->rep, c) = n;
+        u32 *orig = arity ? eg_orig(g, n) : NULL;
+        for (u32 i = 0; i < arity; i++)
+            orig[i] = kid_nodes ? kid_nodes[i] : *(u32 *)eg_at(&g->rep, kids[i]);
+    }
+    if (!plain && UNLIKELY(g->nanalyses)) {
+        eg_remake(g, n, c, !into);
+        if (g->has_modify)
+            eg_enqueue(g, c, 0);
+    }
+    return n;
+}
+
+#endif
