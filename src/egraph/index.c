@@ -114,7 +114,7 @@ const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watermark
     if (x->range && x->watermark == watermark)
         return x;
     x->work += work;
-    if (PATIENCE && x->work < PATIENCE + (u64)(g->log[op].alive + g->class_ids) / 8)
+    if (x->work < PATIENCE * (1 + (u64)(g->log[op].alive + g->class_ids) / 512))
         return NULL;
     x->work = 0;
     if (x->range)
