@@ -700,6 +700,10 @@ static bool rules(nz *z, ir_op op, ir_attr attr, const ir_term *x, i64 n, ir_ter
     case IR_concat:
         return nz_rule_concat(z, attr, x, n, out);
     case IR_reshape:
+        if (nz_rule_reshape(z, attr, x[0], out))
+            return true;
+        return nz_rule_moved_scale(z, op, attr, x, out) ||
+               nz_rule_moved_cast(z, op, attr, x, n, out);
     case IR_expand:
         return nz_rule_moved_scale(z, op, attr, x, out) ||
                nz_rule_moved_cast(z, op, attr, x, n, out);

@@ -44,6 +44,7 @@ bool nz_rule_reduce(nz *z, ir_attr attr, ir_term x, ir_term *out);
 bool nz_rule_matmul(nz *z, ir_attr attr, const ir_term *x, ir_term *out);
 bool nz_rule_rename(nz *z, ir_attr attr, ir_term x, ir_term *out);
 bool nz_rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out);
+bool nz_rule_reshape(nz *z, ir_attr attr, ir_term x, ir_term *out);
 bool nz_rule_concat(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
 bool nz_rule_gather_runs(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);
 bool nz_rule_gather(nz *z, ir_attr attr, const ir_term *x, i64 n, ir_term *out);

@@ -182,6 +182,15 @@ bool nz_rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out)
 {
     const ir_node *n = nz_at(z, x);
     ir_atom k = attr.axis.at[0];
+    if (n->op == IR_where) { /* reads what a masked write put there, or left */
+        ir_term c = n->args[0], a = n->args[1], b = n->args[2], mapped;
+        i64 v;
+        if (nz_index_map(z, IR_slice, attr, c, &mapped) && nz_integer(z, mapped, &v)) {
+            *out = nz_slice(z, v ? a : b, k, attr.ints.at[0], attr.to, attr.ints.at + 1);
+            return true;
+        }
+    }
+    n = nz_at(z, x);
     i64 low = attr.ints.at[0], high = low;
     for (i64 i = 0; i < attr.to.n; i++) {
         i64 span = attr.ints.at[1 + i] * (ir_extent(z->p, attr.to.at[i]) - 1);
@@ -236,14 +245,6 @@ bool nz_rule_slice(nz *z, ir_attr attr, ir_term x, ir_term *out)
         *out = nz_slice(z, n->args[0], base, start, attr.to, steps);
         return true;
     }
-    if (n->op == IR_where) { /* reads what a masked write put there, or left */
-        ir_term c = n->args[0], a = n->args[1], b = n->args[2], mapped;
-        i64 v;
-        if (nz_index_map(z, IR_slice, attr, c, &mapped) && nz_integer(z, mapped, &v)) {
-            *out = nz_slice(z, v ? a : b, k, attr.ints.at[0], attr.to, attr.ints.at + 1);
-            return true;
-        }
-    }
     return false;
 }
 
@@ -253,6 +254,22 @@ static bool is_same_list(ir_atoms a, ir_atoms b)
     for (i64 i = 0; i < a.n && is_same; i++)
         is_same = a.at[i].i == b.at[i].i;
     return is_same;
+}
+
+/* What is cut and put together again needs no cut in between. */
+bool nz_rule_reshape(nz *z, ir_attr attr, ir_term x, ir_term *out)
+{
+    const ir_node *n = nz_at(z, x);
+    if (n->op != IR_reshape || !is_same_list(n->attr.to, attr.axis))
+        return false;
+    ir_atoms from = n->attr.axis;
+    ir_term y = n->args[0];
+    bool is_equal = from.n == attr.to.n;
+    for (i64 i = 0; i < from.n && is_equal; i++)
+        is_equal = ir_extent(z->p, from.at[i]) == ir_extent(z->p, attr.to.at[i]);
+    *out = is_equal ? nz_rename(z, y, from, attr.to)
+                    : nz_make(z, IR_reshape, (ir_attr){.axis = from, .to = attr.to}, &y, 1);
+    return true;
 }
 
 /* Parts that are all cut in the same way, elsewhere than where they are joined: cut once. */
