@@ -72,7 +72,7 @@ static bool holds(void *user, const eqf_egraph *e, const eqf_class *args)
 
 /* ---- right sides that compute ---------------------------------------------------------------- */
 
-static u32 add(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
+u32 rl_add_node(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
 {
     rl_graph *g = user;
     eqf_class x[RL_MAX_VARS], out;
@@ -97,7 +97,7 @@ static eqf_status apply(void *user, eqf_egraph *e, eqf_class root, const eqf_cla
     trap t;
     TRY (g->ctx, t) {
         rl_env env;
-        rl_builder builder = {.make = add, .user = g};
+        rl_builder builder = {.make = rl_add_node, .user = g};
         bind(g, armed->rule, args, &env);
         rl_type want = rl_graph_type(g, root);
         u32 c = rl_build(&env, armed->rule->right, (dtype)want.dtype, &builder);

@@ -467,6 +467,8 @@ void rl_number_atom(rl_graph *g, ir_atom d)
 static void release(void *p)
 {
     rl_graph *g = p;
+    for (i64 i = 0; i < g->loaded.n; i++)
+        eqf_rules_free(g->loaded.at[i]);
     eqf_rules_free(g->rules);
     eqf_egraph_free(g->engine);
     eqf_lang_free(g->lang);
@@ -576,9 +578,14 @@ f64 rl_graph_flops(const rl_graph *g, eqf_node n)
 
 eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule)
 {
+    return rl_run(g, g->rules, schedule);
+}
+
+eqf_run_report rl_run(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule)
+{
     eqf_run_report report;
     g->has_conflict = false;
-    eqf_status s = eqf_run(g->engine, g->rules, schedule, &report);
+    eqf_status s = eqf_run(g->engine, rules, schedule, &report);
     if (s == EQF_E_CONTRADICTION && g->has_conflict) {
         eqf_throw(g->ctx, s, g->p->file, g->conflict_rule, "a union of different types: %s and %s",
                   rl_graph_type_text(g, g->a, &g->conflict[0]),

@@ -42,6 +42,11 @@ const eqf_rules *rl_graph_rules(const rl_graph *g);
 /* Runs the rules until nothing changes or a limit is reached. Throws EQF_E_CONTRADICTION naming the
  * rule and both types. */
 eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
+/* Tiles the outputs: to every value that they need from a value cut along all its axes. Tiles are
+ * computed by the operator over its operands' tiles, down to inputs and to values that have to be
+ * stored. To be run after (or with) the rules; leaves the e-graph saturated unless a limit is
+ * reached. */
+eqf_run_report rl_graph_tile(rl_graph *g, const eqf_schedule *schedule);
 /* 0 when the outputs do not need the term. */
 eqf_class rl_graph_class(const rl_graph *g, ir_term t);
 /* The class of a term of another program, whose inputs and atoms are the graph's of the same name;

@@ -50,6 +50,10 @@ struct rl_graph {
     VEC(rl_payload) payloads;
     VEC(rl_leaf) leaves; /* by head of the symbol */
     rl_armed *armed;
+    VEC(const struct rl_generated *) generated;
+    str generated_text;
+    eqf_rules *generated_rules; /* all of them, NULL: none yet */
+    VEC(eqf_rules *) loaded;    /* what is to be freed: explanations refer to earlier sets too */
     const char *rules_text; /* as the engine read them */
     eqf_class *classes;     /* by term */
     VEC(const char *) chains; /* texts of reductions that were repaired: hints for proofs */
@@ -87,8 +91,62 @@ u32 rl_payload_of_text(rl_graph *g, const sx *const *keywords, i64 n); /* 0: non
 void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b);
 /* Have the variables dtypes that the rule is for, and are its numbers what it says? */
 bool rl_dtypes_fit(const rl_rule *r, const rl_env *env);
+/* Runs rules to saturation; throws as rl_graph_saturate. */
+eqf_run_report rl_run(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule);
 /* Loads the admitted rules into the engine (arm.c). */
 void rl_arm(rl_graph *g);
+/* Adds e-nodes: what rl_build needs; `user` is the graph. */
+u32 rl_add_node(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n);
+
+/* ---- rules that operators' rows imply (transfer.c, generate.c, tile.c) ------------------------- */
+
+/* An e-node or term with its operands. */
+typedef struct rl_shape {
+    ir_op op;
+    ir_reducer reducer;
+    u32 payload;
+    const rl_built *kids;
+    i64 n;
+} rl_shape;
+/* How an operator passes what stands above it on to its operands. */
+typedef enum rl_transfer {
+    RL_NO_TRANSFER, /* it is no operator of whole tensors */
+    RL_STOPS,       /* works on whole values only: its operands are stored, and so is its result */
+    RL_POINTWISE,
+    RL_REDUCES,
+    RL_MULTIPLIES,
+    RL_GATHERS, /* of its first operand the atoms :axis are whole */
+    RL_MOVES    /* an index map, which itself moves towards inputs */
+} rl_transfer;
+rl_transfer rl_transfer_of(ir_op op);
+/* The axes of a whole value's atoms: one an atom that can be cut. */
+u64 rl_all_axes(const rl_graph *g, u64 dims);
+/* `outer` over `inner`, passed on to the operands of `inner`: a view or an index map. With the
+ * outer operator IR_NO_OP the value has no atoms: a reduction of it is cut all the same. 0 when it
+ * does not pass. */
+u32 rl_pass_on(rl_graph *g, const rl_builder *b, ir_op outer, u32 outer_payload,
+               const rl_shape *inner);
+/* Can tiles of the value be read, whatever else computes them? */
+bool rl_is_load(const rl_type *t);
+
+/* A generated rule; what it does is found from the two operators. */
+typedef struct rl_generated {
+    rl_graph *g;
+    const char *name;
+    ir_op outer, op; /* outer: view, rename, slice, splitdim, or none */
+    ir_reducer reducer;
+    eqf_op engine_op; /* of `op` with the reducer */
+    i64 arity;
+    bool has_payload;
+} rl_generated;
+/* Generates the rules for the operators that the graph knows and has none for yet, and loads them
+ * into g->generated_rules. */
+void rl_generate(rl_graph *g);
+/* Judges of their steps and guards; false when no generated rule has this name. */
+bool rl_generated_step(rl_graph *g, const char *reason, const char *left, const char *right,
+                       eqf_verdict *out);
+bool rl_generated_guard(rl_graph *g, const char *name, const char *const *args, size_t n,
+                        eqf_verdict *out);
 
 /* ---- programs in (enter.c, closed.c) ---------------------------------------------------------- */
 

@@ -81,8 +81,11 @@ static eqf_verdict judge_normalise(rl_graph *g, const char *left, const char *ri
 static eqf_verdict judge_step(void *user, const char *reason, const char *left, const char *right)
 {
     rl_graph *g = user;
+    eqf_verdict verdict;
     if (strcmp(reason, "normalise") == 0)
         return judge_normalise(g, left, right);
+    if (rl_generated_step(g, reason, left, right, &verdict))
+        return verdict;
     if (strcmp(reason, "bundle") == 0 || strncmp(reason, "loop.", 5) == 0)
         return rl_judge_fusion(g, reason, left, right);
     const rl_rule *r = find_rule(g, reason, "build.");
@@ -144,12 +147,14 @@ static bool holds_with_facts(const rl_rule *r, const rl_env *env)
 static eqf_verdict judge_guard(void *user, const char *name, const char *const *args, size_t n)
 {
     rl_graph *g = user;
+    eqf_verdict verdict = EQF_REFUSED;
+    if (rl_generated_guard(g, name, args, n, &verdict))
+        return verdict;
     const rl_rule *r = find_rule(g, name, "when.");
     if (!r || (i64)n != r->n_vars)
         return EQF_REFUSED;
     rl_terms *j = rl_terms_new(g, arena_child(g->a));
     rl_env env = {.rule = r, .extent = g->extent};
-    eqf_verdict verdict = EQF_REFUSED;
     if (bind_texts(j, r, args, &env) && rl_dtypes_fit(r, &env))
         verdict = !r->when || rl_guard_holds(&env, r->when) ? EQF_HOLDS
                   : holds_with_facts(r, &env)               ? EQF_ASSUMED
@@ -164,7 +169,10 @@ eqf_checking rl_graph_checking(rl_graph *g)
     for (ir_op op = IR_NO_OP + 1; op < IR_OP_COUNT; op++)
         if ((ir_row(op)->flags & IR_COMM) && ir_row(op)->arity == 2)
             str_printf(&names, "%s%s", names.n ? " " : "", ir_row(op)->name);
-    return (eqf_checking){.rules = eqf_text_of(g->rules_text),
+    const char *text = g->rules_text;
+    if (g->generated_rules)
+        text = arena_printf(g->a, "%s%s", text, str_text(&g->generated_text));
+    return (eqf_checking){.rules = eqf_text_of(text),
                           .commutative = eqf_text_of(str_text(&names)),
                           .step = judge_step,
                           .guard = judge_guard,

@@ -217,6 +217,12 @@ typedef struct rl_builder {
     void *user;
     bool literally; /* keep sums with 0 and products with 1 */
 } rl_builder;
+typedef struct rl_built {
+    u32 id; /* 0: refused */
+    rl_type type;
+} rl_built;
+/* The operator over at most RL_MAX_VARS operands, if they have types that fit. */
+rl_built rl_make(const rl_builder *b, const rl_label *label, u32 map, const rl_built *kids, i64 n);
 /* 0 when the builder made none. */
 u32 rl_build(const rl_env *env, const rl_term *t, dtype free, const rl_builder *b);
 

@@ -439,12 +439,9 @@ const rl_test_row *rl_test_at(rl_test t)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-typedef struct built {
-    u32 id; /* 0: refused */
-    rl_type type;
-} built;
+typedef rl_built built;
 
-static built make(const rl_builder *b, const rl_label *l, u32 map, const built *kids, i64 n)
+built rl_make(const rl_builder *b, const rl_label *l, u32 map, const built *kids, i64 n)
 {
     u32 ids[RL_MAX_VARS];
     rl_type x[RL_MAX_VARS];
@@ -471,7 +468,7 @@ static built build(const rl_env *env, const rl_term *t, dtype free, const rl_bui
     if (t->kind != RL_TERM_OP) {
         rl_type type = number_type(env, t, free);
         rl_label l = {.op = IR_const, .dtype = (dtype)type.dtype, .number = type.number};
-        return make(b, &l, 0, NULL, 0);
+        return rl_make(b, &l, 0, NULL, 0);
     }
     built kids[RL_MAX_VARS];
     for (i64 i = 0; i < t->n; i++) {
@@ -493,7 +490,7 @@ static built build(const rl_env *env, const rl_term *t, dtype free, const rl_bui
         if (is_neutral(&kids[1], neutral))
             return kids[0];
     }
-    return make(b, &l, t->var >= 0 ? env->at[t->var].id : 0, kids, t->n);
+    return rl_make(b, &l, t->var >= 0 ? env->at[t->var].id : 0, kids, t->n);
 }
 
 u32 rl_build(const rl_env *env, const rl_term *t, dtype free, const rl_builder *b)

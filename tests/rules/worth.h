@@ -1,7 +1,7 @@
 /* Every e-node of every class is worth what its class is, tiled forms included: all are written
- * into one program and evaluated, cut into tiles. What is cut is put together for that, sums still
- * to be taken are taken. A value that exists only inside a loop, at one of its tiles, is seen
- * through the loop. */
+ * into one program and evaluated, cut into tiles. What is cut is put together for that,
+ * contributions that are still to be combined are laid side by side. A value that exists only inside
+ * a loop, at one of its tiles, is seen through the loop. */
 #ifndef EQF_TEST_RULES_WORTH_H
 #define EQF_TEST_RULES_WORTH_H
 
@@ -14,15 +14,26 @@ typedef struct worth {
     i64 inside;         /* e-nodes that have no value outside of a loop */
 } worth;
 
-static inline ir_term worth_closed(ir_program *p, ir_term t)
+/* Tile counts, and for the axes of more than one tile an atom that counts its tiles. */
+typedef struct worth_cut {
+    i64 *tiles;
+    ir_atom *side;
+} worth_cut;
+
+static inline ir_term worth_closed(ir_program *p, const worth_cut *cut, ir_term t)
 {
     const ir_node *n = ir_get(p, t);
     if (ir_kind_of((ir_op)n->op) != IR_A_VALUE || n->runs.n > 0 || n->is_open)
         return (ir_term){0};
     ir_reducer r = n->dtype == DT_bool ? IR_OR : IR_SUM;
     ir_atoms partial = ir_axes_in(p, t, IR_PARTIAL);
-    if (partial.n)
-        t = ir_reduce_par(p, r, t, partial);
+    for (i64 i = 0; i < partial.n; i++) {
+        ir_attr attr = {.par = {&partial.at[i], 1}, .to = {&cut->side[partial.at[i].i], 1}};
+        if (cut->tiles[partial.at[i].i] > 1)
+            t = ir_make(p, IR_collection, attr, &t, 1);
+        else
+            t = ir_reduce_par(p, r, t, attr.par);
+    }
     return ir_comb(p, t, ir_get(p, t)->axes);
 }
 
@@ -36,13 +47,17 @@ static inline void worth_output(ir_program *p, const char *name, ir_term t)
         p, (ir_port){.name = intern_cstr(p->names, name), .rank = d.n, .dims = dims, .term = t});
 }
 
-static inline i64 *worth_tiles(arena *a, const ir_program *p, u64 seed)
+/* Seed 0: one tile an axis. */
+static inline worth_cut worth_cut_of(arena *a, ir_program *p, u64 seed)
 {
     rng r = rng_new(seed);
-    i64 *tiles = NEW_N(a, i64, p->atoms.n);
-    for (i64 d = 0; d < p->atoms.n; d++)
-        tiles[d] = seed ? 2 + (i64)rng_below(&r, 2) : 1;
-    return tiles;
+    i64 n = p->atoms.n;
+    worth_cut cut = {NEW_N(a, i64, 2 * n), NEW_N(a, ir_atom, n)};
+    for (i64 d = 0; d < 2 * n; d++)
+        cut.tiles[d] = seed && d < n ? 2 + (i64)rng_below(&r, 2) : 1;
+    for (i64 d = 1; seed && d < n; d++)
+        cut.side[d] = ir_atom_new(p, NULL, cut.tiles[d]);
+    return cut;
 }
 
 static inline worth check_worth(rl_graph *g, arena *a, const char *name, u64 seed)
@@ -56,17 +71,18 @@ static inline worth check_worth(rl_graph *g, arena *a, const char *name, u64 see
     assert_int_equal(eqf_extract(e, all.at, (size_t)all.n, NULL, EQF_TREE, &x), EQF_OK);
     rl_writer *w = rl_writer_new(g, a, x);
     ir_program *p = rl_writer_program(w);
+    worth_cut cut = worth_cut_of(a, p, seed);
     VEC(i64) first = {0}; /* output of each class; its e-nodes follow */
     worth sum = {0};
     for (i64 k = 0; k < all.n; k++) {
-        ir_term t = worth_closed(p, rl_write_class(w, all.at[k]));
+        ir_term t = worth_closed(p, &cut, rl_write_class(w, all.at[k]));
         vec_push(a, &first, p->outputs.n);
         if (t.i)
             worth_output(p, arena_printf(a, "c%u", all.at[k].i), t);
         i64 j = 0;
         for (eqf_node n = eqf_next_node(e, all.at[k], (eqf_node){0}); n.i;
              n = eqf_next_node(e, all.at[k], n)) {
-            ir_term u = t.i ? worth_closed(p, rl_write_node(w, n)) : t;
+            ir_term u = t.i ? worth_closed(p, &cut, rl_write_node(w, n)) : t;
             if (u.i)
                 worth_output(p, arena_printf(a, "c%u.%lld", all.at[k].i, (long long)j++), u);
             else
@@ -77,7 +93,7 @@ static inline worth check_worth(rl_graph *g, arena *a, const char *name, u64 see
     ir_verify(p, "writing all e-nodes");
     tensor *out = NEW_N(a, tensor, p->outputs.n);
     ir_eval(p, small_inputs(a, p, 11), a, out,
-            (ir_eval_options){.tiles = worth_tiles(a, p, seed), .association = seed});
+            (ir_eval_options){.tiles = cut.tiles, .association = seed});
     for (i64 k = 0; k < all.n; k++) {
         sum.classes += first.at[k + 1] > first.at[k];
         for (i64 i = first.at[k] + 1; i < first.at[k + 1]; i++) {
