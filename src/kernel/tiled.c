@@ -47,6 +47,7 @@ typedef struct tiler {
     i64 depth;         /* loops around this place */
     frame outside;     /* values of terms, forgotten when the loop around them ends */
     VEC(known) trail;
+    ir_atoms *needed;  /* by term: axes that must be open, see find_needed */
     tile *result;      /* by component: after its loop */
     tile *running;     /* by component: inside its loop */
     kn_operand *bound; /* by term in memory */
@@ -260,6 +261,27 @@ static kn_value load(tiler *t, u32 source, const tile *x, ir_atoms axes)
 
 /* ---- what can be computed here --------------------------------------------------------------- */
 
+/* Axes that must be open to compute a term: its own, and those of the bundle that a component is
+ * taken from, which may have more than the component. */
+static void find_needed(tiler *t, u32 root)
+{
+    ir_atom *at = NEW_N(t->a, ir_atom, t->p->atoms.n);
+    for (u32 k = 1; k <= root; k++) {
+        const ir_node *node = node_of(t, k);
+        i64 n = 0;
+        for (; n < node->axes.n; n++)
+            at[n] = node->axes.at[n];
+        for (i64 i = 0; node->op != IR_comb && i < node->arg_count; i++) {
+            ir_atoms below = t->needed[node->args[i].i];
+            for (i64 d = 0; d < below.n; d++)
+                if (!ir_has((ir_atoms){at, n}, below.at[d]) && !ir_has(node->attr.par, below.at[d]))
+                    at[n++] = below.at[d];
+        }
+        t->needed[k] = n == node->axes.n ? node->axes
+                                         : (ir_atoms){arena_copy(t->a, at, n * (i64)sizeof *at), n};
+    }
+}
+
 /* A value (or a bundle) all of whose axes are open and whose running results are there. */
 static bool is_ready(const tiler *t, u32 k)
 {
@@ -267,8 +289,8 @@ static bool is_ready(const tiler *t, u32 k)
     ir_kind kind = ir_kind_of((ir_op)node->op);
     if (node->is_open || (kind != IR_A_VALUE && kind != IR_A_BUNDLE))
         return false;
-    for (i64 i = 0; i < node->axes.n; i++)
-        if (!t->open[node->axes.at[i].i])
+    for (i64 i = 0; i < t->needed[k].n; i++)
+        if (!t->open[t->needed[k].at[i].i])
             return false;
     for (i64 i = 0; i < node->runs.n; i++) {
         u32 comp = node_of(t, node->runs.at[i].i)->args[0].i;
@@ -569,7 +591,6 @@ static tile multiply(tiler *t, frame *f, u32 k, const tile *acc)
     i64 block[2];
     choose_block(t, &x, axes, type, block);
     kn_dot_block(m, out.v, block[0], block[1]);
-    t->j.flops += 2 * shape[0] * shape[1] * extent_of(t, axes, x.k);
     return out;
 }
 
@@ -1038,6 +1059,8 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     t.running = NEW_N(l->a, tile, terms);
     t.bound = NEW_N(l->a, kn_operand, terms);
     t.is_bound = NEW_N(l->a, bool, terms);
+    t.needed = NEW_N(l->a, ir_atoms, terms);
+    find_needed(&t, root);
     const bool *axes = axes_below(&t, root);
     t.lanes = kn_choose_lanes(l, root, &out);
     for (i64 d = 1; d < atoms; d++)
@@ -1074,7 +1097,10 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     store(&t, root, &out, &to);
     for (i64 i = n - 1; i >= 0; i--)
         kn_walk_close(&t.j.m, &walks[i]);
-    t.j.flops += ir_count_elements(l->p, node->dims);
+    term_list all = below(&t, l->a, &root, 1);
+    for (i64 i = 0; i < all.n; i++)
+        if (!is_in_memory(&t, all.at[i]))
+            t.j.flops += ir_node_flops(l->p, (ir_term){all.at[i]});
     kn_job_launch(&t.j);
     l->at[term] = out;
 }
