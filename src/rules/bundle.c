@@ -313,39 +313,68 @@ static void bundle(rl_fuser *f, const need *group, pairs *out)
         join(f, par, rolled, group->n, out);
 }
 
+/* Items over the axes of the group that the bodies of the set's other reductions need in every
+ * form: a reduction inside another's loop may share one outside of it. */
+static void add_inner(const rl_reach *r, const need *set, u64 par, need *group)
+{
+    for (i64 i = 0; i < set->n; i++) {
+        rl_item it = r->items.at[set->at[i]];
+        for (i64 k = 0; k < r->items.n && it.par != par; k++) {
+            bool all = r->items.at[k].par == par, any = false;
+            for (i64 j = r->first[it.place]; j < r->first[it.place + 1] && all; j++) {
+                const rl_enode *n = &r->nodes.at[j];
+                if (!n->is_usable || n->label.op != IR_reduce || n->label.par != it.par)
+                    continue;
+                any = true;
+                all = rl_reach_must(r, n->kids[0])[k >> 6] >> (k & 63) & 1;
+            }
+            need one = {.n = 1, .at = {(u16)k}}, both;
+            if (all && any && unite(group, &one, &both))
+                *group = both;
+        }
+    }
+}
+
+typedef struct groups {
+    VEC(need) seen;
+    pairs pairs;
+} groups;
+
+static void add_group(rl_fuser *f, groups *all, const need *group)
+{
+    if (group->n < 2)
+        return;
+    for (i64 i = 0; i < all->seen.n; i++)
+        if (all->seen.at[i].n == group->n && memcmp(all->seen.at[i].at, group->at,
+                                                    (size_t)group->n * sizeof *group->at) == 0)
+            return;
+    vec_push(f->a, &all->seen, *group);
+    bundle(f, group, &all->pairs);
+}
+
 bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report)
 {
     bundler b = {.f = f};
     const rl_reach *r = f->r;
-    pairs all = {0};
-    VEC(need) seen = {0};
+    groups all = {0};
     find_needs(&b);
     for (i64 k = 0; k < r->n; k++)
-        for (i64 i = 0; i < b.sets[k].n; i++)
-            for (i64 first = 0; first < b.sets[k].at[i].n; first++) {
-                const need *set = &b.sets[k].at[i];
+        for (i64 i = 0; i < b.sets[k].n; i++) {
+            const need *set = &b.sets[k].at[i];
+            for (i64 j = 0; j < set->n; j++) {
                 need group = {.n = 0};
-                u64 par = r->items.at[set->at[first]].par;
-                bool is_first = true;
-                for (i64 j = 0; j < set->n; j++) {
-                    if (r->items.at[set->at[j]].par != par)
-                        continue;
-                    is_first = is_first && j >= first;
-                    group.at[group.n++] = set->at[j];
-                }
-                bool is_new = is_first && group.n > 1;
-                for (i64 j = 0; j < seen.n && is_new; j++)
-                    is_new = seen.at[j].n != group.n ||
-                             memcmp(seen.at[j].at, group.at,
-                                    (size_t)group.n * sizeof *group.at) != 0;
-                if (!is_new)
-                    continue;
-                vec_push(f->a, &seen, group);
-                bundle(f, &group, &all);
+                u64 par = r->items.at[set->at[j]].par;
+                for (i64 l = 0; l < set->n; l++)
+                    if (r->items.at[set->at[l]].par == par)
+                        group.at[group.n++] = set->at[l];
+                add_group(f, &all, &group);
+                add_inner(r, set, par, &group);
+                add_group(f, &all, &group);
             }
+        }
     bool changed = false;
-    for (i64 i = 0; i < all.n; i++)
-        changed = rl_fuse_unite(f, all.at[i].left, all.at[i].right, "bundle") || changed;
-    report->bundles += changed ? seen.n : 0;
+    for (i64 i = 0; i < all.pairs.n; i++)
+        changed = rl_fuse_unite(f, all.pairs.at[i].left, all.pairs.at[i].right, "bundle") || changed;
+    report->bundles += changed ? all.seen.n : 0;
     return changed;
 }

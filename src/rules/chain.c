@@ -209,6 +209,8 @@ static bool read_system(chain *c, u32 id)
     if (x->op != IR_reduce || !par_of(c, x))
         return stop(c, "no reduction over axes");
     c->par = par_of(c, x);
+    if (c->par & (c->par - 1))
+        return stop(c, "more than one axis"); /* the checker folds one */
     if (!visit(c, id, NEW_N(c->a, bool, c->count)))
         return false;
     if (c->n < 2)

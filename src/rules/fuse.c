@@ -373,11 +373,31 @@ static bool wants_repair(const rl_fuser *f, i64 item)
     return false;
 }
 
+static u64 mixed(u64 h, u64 x)
+{
+    h = (h ^ x) * 0xBF58476D1CE4E5B9u;
+    return h ^ h >> 31;
+}
+
+/* A number made of the term alone, what is not looked into by a name of its class. */
+static u64 hash_of(const rl_fuser *f, u32 id, u64 *done)
+{
+    if (done[id])
+        return done[id];
+    const rl_record *x = &f->t->at.at[id];
+    bool is_opaque = x->op == IR_NO_OP && !x->head.i;
+    u64 h = mixed(mixed(x->op, x->reducer), is_opaque ? 0 : x->payload);
+    h = mixed(h, x->head.i);
+    if (is_opaque)
+        h = mixed(h, f->r->forms.name[rl_place_of(f->r, class_of(f, (eqf_node){x->payload}))]);
+    for (i64 i = 0; i < x->n; i++)
+        h = mixed(h, hash_of(f, x->kids[i], done));
+    return done[id] = h ? h : 1;
+}
+
 static bool is_tried(rl_fuser *f, u32 id)
 {
-    str s = str_new(f->a);
-    print_record(f, &s, id);
-    u64 key = hash_bytes(str_text(&s), s.n, 0);
+    u64 key = hash_of(f, id, NEW_N(f->a, u64, f->t->at.n));
     for (i64 i = 0; i < f->g->tried.n; i++)
         if (f->g->tried.at[i] == key)
             return true;
