@@ -1,6 +1,7 @@
 /* Reading a program and its data. Symbolic sizes take their values from --dim, then from the shapes
  * of --inputs, then from the exporter's example; the last is good enough to look at a program, and
  * eqf_optimize refuses it. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,16 +30,30 @@ const i64 *program_shape(const eqf_program *p, const ir_port *port)
 /* ---- symbolic sizes -----------------------------------------------------------------------------
  */
 
+static bool has_dim(const dim_values *dims, const char *name)
+{
+    for (i64 i = 0; i < dims->n; i++)
+        if (strcmp(dims->at[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static void parse_dims(arena *a, const eqf_read_options *o, dim_values *dims)
 {
     for (size_t i = 0; i < o->dim_count; i++) {
         const char *text = o->dims[i], *equals = strchr(text, '=');
         char *end = NULL;
+        errno = 0;
         long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
-        if (!equals || equals == text || end == equals + 1 || *end || value < 0)
+        if (!equals || equals == text || equals[1] < '0' || equals[1] > '9' || *end)
             eqf_throw(arena_ctx(a), EQF_E_ARGUMENT, NULL, text,
                       "not a dim and its value, as in B=8");
-        vec_push(a, dims, (fe_dim_value){arena_strndup(a, text, equals - text), value});
+        if (errno == ERANGE)
+            eqf_throw(arena_ctx(a), EQF_E_ARGUMENT, NULL, text, "the value is larger than 2^63 - 1");
+        const char *name = arena_strndup(a, text, equals - text);
+        if (has_dim(dims, name))
+            eqf_throw(arena_ctx(a), EQF_E_ARGUMENT, NULL, text, "the dim %s is given twice", name);
+        vec_push(a, dims, (fe_dim_value){name, value});
     }
 }
 
@@ -48,14 +63,6 @@ static const tensor *find_tensor(const tensor *set, i64 n, const char *name)
         if (strcmp(set[i].name, name) == 0)
             return &set[i];
     return NULL;
-}
-
-static bool has_dim(const dim_values *dims, const char *name)
-{
-    for (i64 i = 0; i < dims->n; i++)
-        if (strcmp(dims->at[i].name, name) == 0)
-            return true;
-    return false;
 }
 
 /* Is `extent` the size `name`, or one number times or plus it? Then the size for which it is
