@@ -6,8 +6,9 @@
 static void print_summary(const char *package, const eqf_bench_result *r,
                           const eqf_bench_result *against)
 {
-    printf("%s: median %.4g us (quartiles %.4g to %.4g, best %.4g, %lld runs, %d thread%s)\n",
-           package, r->median_us, r->low_us, r->high_us, r->min_us, (long long)r->runs, r->threads,
+    print_name(package, 0);
+    printf(": median %.4g us (quartiles %.4g to %.4g, best %.4g, %lld runs, %d thread%s)\n",
+           r->median_us, r->low_us, r->high_us, r->min_us, (long long)r->runs, r->threads,
            r->threads == 1 ? "" : "s");
     printf("%lld kernels, %.4g MFLOP, %.4g MB: %.4g GFLOP/s, %.4g GB/s\n", (long long)r->kernels,
            1e-6 * (double)r->flops, 1e-6 * (double)r->bytes, 1e-3 * (double)r->flops / r->median_us,
@@ -65,7 +66,8 @@ int cli_bench(cli_args *args)
     eqf_bench_options options = {.threads = (int)threads, .cancel = &cli_interrupted};
     if (!cli_duration(args, "--budget", &options.budget_s))
         return EXIT_USAGE;
-    cli_catch_interrupts();
+    cli_poll_interrupts();
+    cli_progress(args, "timing");
     const char *const read[] = {args->file, NULL};
     eqf_model *model;
     eqf_bench_result result, baseline;
@@ -75,6 +77,7 @@ int cli_bench(cli_args *args)
     /* The package's own kernels are one an operator: it is its own baseline, timed once more. */
     if (s == EQF_OK && against)
         s = eqf_bench(args->ctx, model, &options, &baseline);
+    cli_end_progress();
     eqf_model_free(model);
     if (s != EQF_OK)
         return cli_fail_status(args, s, read);

@@ -27,16 +27,19 @@ typedef struct cli_option {
 
 typedef struct cli_args cli_args;
 typedef struct cli_verb {
-    const char *name, *usage, *summary, *help;
+    const char *name; /* "inspect", or of two words: "rules check" */
+    const char *usage, *summary, *help;
     const cli_option *options; /* ends with a NULL name */
     int (*run)(cli_args *args);
-    int (*raw)(int argc, char **argv); /* instead: parses its own command line */
+    int least, most; /* operands */
 } cli_verb;
 
 /* The command line of one verb, parsed. */
 struct cli_args {
     const cli_verb *verb;
-    const char *file;             /* the operand */
+    const char **files; /* the operands */
+    int file_count;
+    const char *file;             /* the first, NULL without any */
     const char **names, **values; /* options in order; the value of a flag is "" */
     int count;
     eqf_ctx *ctx;
@@ -74,8 +77,11 @@ int cli_fail(cli_args *args, int code, const char *file, const char *place, cons
  * files that were only read, NULL-terminated: an I/O error there is the input's fault, elsewhere
  * the machine's. */
 int cli_fail_status(cli_args *args, eqf_status status, const char *const *inputs);
-/* A note on standard error, unless --quiet. */
-void cli_note(const cli_args *args, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Text that came from outside, such as a name: it neither ends the line nor commands the terminal.
+ * Control characters and bytes that are no UTF-8 become \n or \x1b. Returns the bytes printed. */
+int put_visible(FILE *to, const char *s);
+/* The same on standard output, followed by spaces up to `width`. */
+void print_name(const char *s, int width);
 void json_text(const char *s);
 /* "key": with the comma that follows an earlier member. */
 void json_key(const char *key);
@@ -83,9 +89,21 @@ void json_number(double x); /* null where it is not finite */
 /* "f32 [16, 4096]" */
 void print_type(const eqf_tensor *t);
 void json_tensors(const char *key, const eqf_tensor *at, size_t n, bool with_bytes);
-/* Set by Ctrl-C. */
+/* ---- signals.c --------------------------------------------------------------------------------
+ */
+
+/* What each verb starts with: an interrupt, or a mapped file that is lost, ends the tool at once as
+ * an error does. */
+void cli_catch_signals(bool json);
+/* From now on an interrupt only sets this, for calls that poll it; a second one ends the tool. */
 extern volatile bool cli_interrupted;
-void cli_catch_interrupts(void);
+void cli_poll_interrupts(void);
+/* What is being done, for whoever waits: one line on a terminal, with the seconds, as soon as the
+ * verb has run for two of them. */
+void cli_progress(const cli_args *args, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Clears that line, before something else is printed or at the end. */
+void cli_end_progress(void);
 
 /* ---- verbs ------------------------------------------------------------------------------------
  */
@@ -94,8 +112,11 @@ int cli_inspect(cli_args *args);
 int cli_optimize(cli_args *args);
 int cli_run(cli_args *args);
 int cli_bench(cli_args *args);
-int cli_egraph(int argc, char **argv);
-int cli_rules(int argc, char **argv);
+int cli_rules_list(cli_args *args);
+int cli_rules_show(cli_args *args);
+int cli_rules_check(cli_args *args);
+int cli_egraph_run(cli_args *args);
+int cli_egraph_extract(cli_args *args);
 
 /* Options that describe a program, as the API takes them; the arrays live as long as `args`. */
 typedef struct cli_reading {

@@ -8,7 +8,9 @@ static void print_list(const char *title, const eqf_tensor *at, size_t n)
 {
     printf("%s\n", title);
     for (size_t i = 0; i < n; i++) {
-        printf("  %-24s ", at[i].name);
+        printf("  ");
+        print_name(at[i].name, 24);
+        putchar(' ');
         print_type(&at[i]);
         printf("\n");
     }
@@ -24,9 +26,14 @@ static double megabytes(const eqf_tensor *at, size_t n)
 
 static void print_summary(const eqf_program_summary *s)
 {
-    printf("%s: program %s", s->file, s->name);
-    if (s->schema[0])
-        printf(" (schema %s, torch %s)", s->schema, s->torch);
+    print_name(s->file, 0);
+    printf(": program ");
+    print_name(s->name, 0);
+    if (s->schema[0]) {
+        printf(" (schema %s, torch ", s->schema);
+        print_name(s->torch, 0);
+        putchar(')');
+    }
     printf("\n");
     print_list("inputs", s->inputs, s->input_count);
     print_list("outputs", s->outputs, s->output_count);
@@ -38,10 +45,15 @@ static void print_summary(const eqf_program_summary *s)
                i + 1 < s->op_count ? "," : "");
     printf("\nwork: %.4g MFLOP, %.4g MB; %.3g%% of the FLOPs can be optimized\n",
            1e-6 * (double)s->flops, 1e-6 * (double)s->bytes, 100 * s->coverage);
-    for (size_t i = 0; i < s->boundary_count; i++)
-        printf("boundary: %s: %s: %s (%s)\n", s->boundaries[i].node, s->boundaries[i].op,
-               s->boundaries[i].reason,
-               s->boundaries[i].runs ? "a plain kernel runs it" : "nothing here can run it");
+    for (size_t i = 0; i < s->boundary_count; i++) {
+        const eqf_boundary *b = &s->boundaries[i];
+        const char *const parts[] = {"boundary", b->node, b->op, b->reason};
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+            printf(k ? ": " : "");
+            print_name(parts[k], 0);
+        }
+        printf(" (%s)\n", b->runs ? "a plain kernel runs it" : "nothing here can run it");
+    }
 }
 
 static void print_json(const eqf_program_summary *s)
@@ -85,10 +97,12 @@ int cli_inspect(cli_args *args)
     if (!cli_read_options(args, args->file, cli_value(args, "--inputs"), &reading))
         return EXIT_USAGE;
     eqf_program *program;
+    cli_progress(args, "reading %s", args->file);
     eqf_status status = eqf_program_read(args->ctx, args->file, &reading.options, &program);
     free((void *)reading.options.dims);
     if (status != EQF_OK)
         return cli_fail_status(args, status, reading.inputs);
+    cli_end_progress();
     bool text = cli_value(args, "--text") != NULL;
     if (text)
         fputs(eqf_program_text(program), stdout);

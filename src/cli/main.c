@@ -1,5 +1,6 @@
 /* equiforge: the tool. A verb is one row of the table below. */
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,32 @@ static const cli_option bench_options[] = {
     {NULL, NULL, NULL},
 };
 
+static const cli_option rules_list_options[] = {
+    {"--document", NULL, "prints them as the page docs/rules.md"},
+    {NULL, NULL, NULL},
+};
+
 static const cli_option no_options[] = {{NULL, NULL, NULL}};
+
+static const cli_option rules_check_options[] = {
+    {"--instances", "N", "random instances to compare for each rule (default 200)"},
+    {NULL, NULL, NULL},
+};
+
+static const cli_option egraph_run_options[] = {
+    {"--case", "NAME", "only this case, or this family of cases (repeatable)"},
+    {"--match", "full|delta|auto", "what is matched in each iteration (default auto)"},
+    {"--bytes", "N", "limit on memory, instead of the cases' own"},
+    {"--proofs", NULL, "explains and checks every goal and equality"},
+    {"--repeat", "N", "runs each case so often; times are the best"},
+    {NULL, NULL, NULL},
+};
+
+static const cli_option egraph_extract_options[] = {
+    {"--method", "tree|dag|exact", "(default dag)"},
+    {"--seconds", "TIME", "limit of the exact method (default 10s)"},
+    {NULL, NULL, NULL},
+};
 
 static const cli_verb verbs[] = {
     {"inspect", "FILE [--text] [--dim NAME=N]...", "Shows what is in a program.",
@@ -59,28 +85,39 @@ static const cli_verb verbs[] = {
      "parameters and operators, and the boundaries: operators that have no meaning here.\n\n"
      "  equiforge inspect model.pt2\n"
      "  equiforge inspect model.pt2 --text >model.eqf      the program itself",
-     inspect_options, cli_inspect, NULL},
+     inspect_options, cli_inspect, 1, 1},
     {"optimize", "FILE -o PKG [options]", "Compiles a program into a verified package.",
      "Reads FILE, writes kernels, compiles them with the system's C compiler (CC, else cc), runs\n"
      "them in a child process on fresh inputs, compares with the reference interpreter, and only\n"
      "then lets the package appear. Symbolic dims need values (--dim, or --inputs).\n\n"
      "  equiforge optimize model.pt2 -o model.pkg\n"
      "  equiforge optimize model.pt2 -o model.pkg --dim s0=16 --inputs in.safetensors",
-     optimize_options, cli_optimize, NULL},
+     optimize_options, cli_optimize, 1, 1},
     {"run", "PKG [-i in.safetensors] [-o out.safetensors] [--check]", "Runs a package.",
      "Needs neither Python nor a compiler. State starts from the stored values.\n\n"
      "  equiforge run model.pkg --check           on its own inputs, against its reference\n"
      "  equiforge run model.pkg -i in.safetensors -o out.safetensors",
-     run_options, cli_run, NULL},
+     run_options, cli_run, 1, 1},
     {"bench", "PKG [--threads N]", "Times a package.",
      "Median and quartiles of single runs, beside what this machine's multiply-add rate and read\n"
      "bandwidth, measured on the spot, would allow (the roofline).\n\n"
      "  equiforge bench model.pkg --threads 1",
-     bench_options, cli_bench, NULL},
-    {"rules", "list|show NAME|check FILE...", "The rewrite rules: which there are, is one sound.",
-     "Lists or shows rules; types and tests the rules of a file.", no_options, NULL, cli_rules},
-    {"egraph", "run|extract FILE [options]", "The e-graph engine alone.",
-     "Runs a suite of cases, or extracts from a given e-graph.", no_options, NULL, cli_egraph},
+     bench_options, cli_bench, 1, 1},
+    {"rules list", "[--document]", "Lists the rewrite rules in force.",
+     "A rule's family, name, what it does to rounding, its two sides and its guards.",
+     rules_list_options, cli_rules_list, 0, 0},
+    {"rules show", "NAME", "Shows one rule.", "With the place it comes from.", no_options,
+     cli_rules_show, 1, 1},
+    {"rules check", "FILE...", "Is each rule of a file sound?",
+     "Types the rules, evaluates both sides of each on random small shapes and prints a\n"
+     "counterexample where they differ. Exit 1 when a rule is unsound or rejected.",
+     rules_check_options, cli_rules_check, 1, INT_MAX},
+    {"egraph run", "FILE", "Runs a suite of the e-graph engine alone.",
+     "Each case is a line, with --json an object. Exit 4 when a case fails.", egraph_run_options,
+     cli_egraph_run, 1, 1},
+    {"egraph extract", "FILE.json", "Extracts from an e-graph (extraction-gym's JSON).",
+     "Prints the cost as a tree, the cost with shared parts counted once, and the time.",
+     egraph_extract_options, cli_egraph_extract, 1, 1},
 };
 
 #define VERBS (sizeof verbs / sizeof verbs[0])
@@ -90,7 +127,7 @@ static void general_help(void)
     printf("equiforge compiles tensor programs into packages of verified kernels.\n\n"
            "usage: equiforge VERB [options] [FILE]\n\n");
     for (size_t i = 0; i < VERBS; i++)
-        printf("  %-10s %s\n", verbs[i].name, verbs[i].summary);
+        printf("  %-14s %s\n", verbs[i].name, verbs[i].summary);
     printf("\nFirst steps:\n"
            "  equiforge inspect model.pt2               what is in it, can it be compiled\n"
            "  equiforge optimize model.pt2 -o out       compile, verify, write the package\n"
@@ -101,67 +138,105 @@ static void general_help(void)
            "4 verification or --check found a difference; 130 interrupted.\n");
 }
 
-static int unknown_verb(const char *word, int argc, char **argv)
+/* Is `word` the first of a verb's two? */
+static bool is_group(const char *word)
 {
-    cli_args args = {0};
-    const char *names[VERBS];
+    size_t n = strlen(word);
     for (size_t i = 0; i < VERBS; i++)
-        names[i] = verbs[i].name;
-    for (int i = 0; i < argc; i++)
-        args.json = args.json || strcmp(argv[i], "--json") == 0;
-    const char *near = cli_closest(word, names, VERBS);
+        if (strncmp(verbs[i].name, word, n) == 0 && verbs[i].name[n] == ' ')
+            return true;
+    return false;
+}
+
+static void group_help(const char *word)
+{
+    for (size_t i = 0; i < VERBS; i++)
+        if (strncmp(verbs[i].name, word, strlen(word)) == 0)
+            printf("%s equiforge %s %s\n       %s\n", "usage:", verbs[i].name, verbs[i].usage,
+                   verbs[i].summary);
+    printf("\nequiforge %s WORD --help says more.\n", word);
+}
+
+/* No verb of this name; `word` may be the first of two. */
+static int unknown_verb(cli_args *args, const char *word, const char *next)
+{
+    const char *names[VERBS];
+    size_t n = 0;
+    bool group = is_group(word);
+    char all[200] = "";
+    for (size_t i = 0; i < VERBS; i++) {
+        const char *space = strchr(verbs[i].name, ' ');
+        if (!group) {
+            names[n++] = verbs[i].name;
+            continue;
+        }
+        if (strncmp(verbs[i].name, word, strlen(word)) != 0)
+            continue;
+        names[n++] = space + 1;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", all[0] ? ", " : "",
+                 space + 1);
+    }
+    if (group && (!next || next[0] == '-'))
+        return cli_fail(args, EXIT_USAGE, NULL, word, "what? one of: %s", all);
+    const char *near = cli_closest(group ? next : word, names, n);
     if (near)
-        return cli_fail(&args, EXIT_USAGE, NULL, word, "unknown verb; did you mean %s?", near);
-    return cli_fail(&args, EXIT_USAGE, NULL, word, "unknown verb; see equiforge --help");
+        return cli_fail(args, EXIT_USAGE, NULL, group ? next : word,
+                        "unknown verb; did you mean %s%s%s?", group ? word : "", group ? " " : "",
+                        near);
+    if (group)
+        return cli_fail(args, EXIT_USAGE, NULL, next, "unknown verb; one of: %s", all);
+    return cli_fail(args, EXIT_USAGE, NULL, word, "unknown verb; see equiforge --help");
 }
 
 static int run_verb(const cli_verb *verb, int argc, char **argv)
 {
-    if (verb->raw)
-        return verb->raw(argc + 1, argv - 1); /* its own name first */
     cli_args args = {0};
     args.names = calloc((size_t)argc + 1, sizeof *args.names);
     args.values = calloc((size_t)argc + 1, sizeof *args.values);
+    args.files = calloc((size_t)argc + 1, sizeof *args.files);
     args.ctx = eqf_ctx_new(NULL);
     int code;
-    if (!args.names || !args.values || !args.ctx) {
+    if (!args.names || !args.values || !args.files || !args.ctx) {
         code = cli_fail(&args, EXIT_MACHINE, NULL, NULL, "out of memory");
     } else {
         code = cli_parse(&args, verb, argc, argv);
-        if (code < 0)
+        if (code < 0) {
+            cli_catch_signals(args.json);
             code = verb->run(&args);
+            cli_end_progress();
+        }
     }
     eqf_ctx_free(args.ctx);
     free(args.names);
     free(args.values);
+    free(args.files);
     return code;
 }
 
-/* Files are mapped. One that is cut short meanwhile ends the tool here, with what an error has: a
- * line, an exit code, an object where one is wanted. Nothing was written to where results go. */
-static volatile bool wants_json;
-
-static void on_lost_file(int signal_number)
+/* The verb that the first word, or the first two, name; *words: how many. */
+static const cli_verb *find_verb(const char *word, const char *next, int *words)
 {
-    static const char line[] = "equiforge: a file was cut short, or lost, while it was being read\n";
-    static const char object[] =
-        "{\"error\":{\"file\":\"\",\"place\":\"\",\"reason\":\"a file was cut short, or lost, while "
-        "it was being read\",\"code\":\"EQF_E_IO\"}}\n";
-    (void)signal_number;
-    ssize_t told = write(STDERR_FILENO, line, sizeof line - 1);
-    if (wants_json)
-        told += write(STDOUT_FILENO, object, sizeof object - 1);
-    _exit(told < 0 ? EXIT_MACHINE : EXIT_INPUT);
+    for (size_t i = 0; i < VERBS; i++) {
+        const char *space = strchr(verbs[i].name, ' ');
+        size_t n = space ? (size_t)(space - verbs[i].name) : strlen(verbs[i].name);
+        if (strlen(word) != n || strncmp(verbs[i].name, word, n) != 0)
+            continue;
+        *words = space ? 2 : 1;
+        if (!space || (next && strcmp(space + 1, next) == 0))
+            return &verbs[i];
+    }
+    return NULL;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
 /* What the caller closed stays closed to output, but no file opened later gets its number. A limit
  * on the size of files is an error of the write, not the end of the process. */
-static void settle(int argc, char **argv)
+static void settle(void)
 {
-    for (int i = 1; i < argc; i++)
-        wants_json = wants_json || strcmp(argv[i], "--json") == 0;
-    struct sigaction action = {.sa_handler = on_lost_file};
-    sigaction(SIGBUS, &action, NULL);
     for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY))
         if (fd > STDERR_FILENO) {
             close(fd);
@@ -172,25 +247,25 @@ static void settle(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    settle(argc, argv);
-    int code = EXIT_USAGE;
-    const char *word = argc > 1 ? argv[1] : NULL;
-    if (!word) {
-        fprintf(stderr, "equiforge: which verb? see equiforge --help\n");
-    } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
-               strcmp(word, "help") == 0) {
+    settle();
+    int code = EXIT_DONE, words = 0;
+    const char *word = argc > 1 ? argv[1] : "", *next = argc > 2 ? argv[2] : NULL;
+    const cli_verb *verb = find_verb(word, next, &words);
+    cli_args args = {0};
+    for (int i = 1; i < argc; i++)
+        args.json = args.json || strcmp(argv[i], "--json") == 0;
+    if (verb)
+        code = run_verb(verb, argc - 1 - words, argv + 1 + words);
+    else if (is_help(word))
         general_help();
-        code = EXIT_DONE;
-    } else if (strcmp(word, "--version") == 0) {
+    else if (strcmp(word, "--version") == 0)
         printf("equiforge %s\n", eqf_version());
-        code = EXIT_DONE;
-    } else {
-        size_t i = 0;
-        while (i < VERBS && strcmp(verbs[i].name, word) != 0)
-            i++;
-        code = i < VERBS ? run_verb(&verbs[i], argc - 2, argv + 2)
-                         : unknown_verb(word, argc - 2, argv + 2);
-    }
+    else if (is_group(word) && next && is_help(next))
+        group_help(word);
+    else if (argc < 2 || strcmp(word, "--json") == 0)
+        code = cli_fail(&args, EXIT_USAGE, NULL, NULL, "which verb? see equiforge --help");
+    else
+        code = unknown_verb(&args, word, next);
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == EXIT_DONE) {
         fprintf(stderr, "equiforge: standard output: cannot be written\n");
         code = EXIT_MACHINE;

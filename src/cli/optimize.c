@@ -1,21 +1,12 @@
 /* equiforge optimize: from a program to a package. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 
-static void draw_progress(void *user, const char *stage)
+static void show_progress(void *user, const char *stage)
 {
-    const cli_args *args = user;
-    if (!args->quiet && isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K%s ...", stage);
-}
-
-static void end_progress(const cli_args *args)
-{
-    if (!args->quiet && isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K");
+    cli_progress(user, "%s", stage);
 }
 
 static double largest(const double *at, size_t n)
@@ -28,7 +19,8 @@ static double largest(const double *at, size_t n)
 
 static void print_summary(const eqf_optimize_report *r)
 {
-    printf("%s: %lld kernels, verified (relative L2 %.2g)\n", r->package, (long long)r->kernels,
+    print_name(r->package, 0);
+    printf(": %lld kernels, verified (relative L2 %.2g)\n", (long long)r->kernels,
            largest(r->rel_l2, r->output_count));
     printf("time %.4g us, %.3g%% of the roofline; unfused %.4g us\n", r->best_us, 100 * r->roofline,
            r->unfused_us);
@@ -102,7 +94,7 @@ int cli_optimize(cli_args *args)
         return cli_fail(args, EXIT_USAGE, NULL, NULL, "where to? -o PKG is missing");
     eqf_optimize_options options = {
         .compiler = getenv("CC"),
-        .progress = draw_progress,
+        .progress = show_progress,
         .user = args,
         .cancel = &cli_interrupted,
     };
@@ -112,13 +104,14 @@ int cli_optimize(cli_args *args)
     if (!read_choices(args, &options) ||
         !cli_read_options(args, args->file, cli_value(args, "--inputs"), &reading))
         return EXIT_USAGE;
-    cli_catch_interrupts();
+    cli_progress(args, "reading");
     eqf_program *program;
     eqf_status status = eqf_program_read(args->ctx, args->file, &reading.options, &program);
     const eqf_optimize_report *report = NULL;
+    cli_poll_interrupts();
     if (status == EQF_OK)
         status = eqf_optimize(program, &options, package, &report);
-    end_progress(args);
+    cli_end_progress();
     free((void *)reading.options.dims);
     int code = EXIT_DONE;
     if (status != EQF_OK)

@@ -22,34 +22,38 @@ static const cli_option *find_option(const cli_option *options, const char *name
     return NULL;
 }
 
-/* Edit distance, at most `limit`. */
-static size_t distance(const char *a, const char *b, size_t limit)
+/* Letters to insert, drop, change or swap with their neighbour; LONGEST where words are too long. */
+enum { LONGEST = 40 };
+
+static size_t distance(const char *a, const char *b)
 {
-    enum { LONGEST = 40 };
-    size_t n = strlen(a), m = strlen(b), row[LONGEST + 1];
+    size_t n = strlen(a), m = strlen(b), d[LONGEST + 1][LONGEST + 1];
     if (n > LONGEST || m > LONGEST)
-        return limit;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            size_t gap = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            row[j] = change < gap ? change : gap;
+        return LONGEST;
+    for (size_t i = 0; i <= n; i++)
+        for (size_t j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
         }
-    }
-    return row[m] < limit ? row[m] : limit;
+    return d[n][m];
 }
 
 const char *cli_closest(const char *word, const char *const *names, size_t n)
 {
-    size_t limit = strlen(word) / 2 + 1, best = limit;
+    /* One slip in three letters, two in seven: more, and it is another word. */
+    size_t best = (strlen(word) + 1) / 4 + 1;
     const char *found = NULL;
     for (size_t i = 0; i < n; i++) {
-        size_t d = distance(word, names[i], limit);
+        size_t d = distance(word, names[i]);
         if (d < best) {
             best = d;
             found = names[i];
@@ -123,17 +127,22 @@ int cli_parse(cli_args *args, const cli_verb *verb, int argc, char **argv)
             if (used == 0)
                 return EXIT_USAGE;
             i += used;
+        } else if (!word[0]) {
+            return cli_fail(args, EXIT_USAGE, NULL, NULL, "an operand is empty");
+        } else if (args->file_count == verb->most) {
+            return cli_fail(args, EXIT_USAGE, NULL, word,
+                            verb->most ? "one too many; usage: equiforge %s %s"
+                                       : "takes no operand; usage: equiforge %s %s",
+                            verb->name, verb->usage);
         } else {
-            if (args->file)
-                return cli_fail(args, EXIT_USAGE, NULL, word,
-                                "one file at a time (%s is the first)", args->file);
-            args->file = word;
+            args->files[args->file_count++] = word;
             i++;
         }
     }
-    if (!args->file)
-        return cli_fail(args, EXIT_USAGE, NULL, NULL, "which file? usage: equiforge %s %s",
-                        verb->name, verb->usage);
+    args->file = args->file_count ? args->files[0] : NULL;
+    if (args->file_count < verb->least)
+        return cli_fail(args, EXIT_USAGE, NULL, NULL, "one too few; usage: equiforge %s %s", verb->name,
+                        verb->usage);
     long long ignored;
     if (!cli_number(args, "--jobs", 1, 4096, 1, &ignored) ||
         !cli_number(args, "--seed", 0, INT64_MAX, 0, &ignored))
@@ -168,7 +177,8 @@ bool cli_number(cli_args *args, const char *name, long long low, long long high,
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    if (end == text || *end || errno == ERANGE || v < low || v > high) {
+    bool starts = text[0] == '-' || (text[0] >= '0' && text[0] <= '9'); /* no space, no plus */
+    if (!starts || end == text || *end || errno == ERANGE || v < low || v > high) {
         cli_fail(args, EXIT_USAGE, NULL, name, "%s is not a whole number from %lld to %lld", text,
                  low, high);
         return false;

@@ -1,28 +1,51 @@
 /* What the tool says: errors in one line, JSON, types. */
 #include <math.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 
-volatile bool cli_interrupted;
+/* ---- text from outside
+ * ------------------------------------------------------------------------------ */
 
-static void on_interrupt(int signal_number)
+/* Bytes of the UTF-8 character at s; 0: there is none. */
+static int character(const char *s)
 {
-    (void)signal_number;
-    if (cli_interrupted)
-        _exit(EXIT_INTERRUPTED); /* asked twice: at once */
-    cli_interrupted = true;
+    const unsigned char *c = (const unsigned char *)s;
+    int n = c[0] < 0x80                   ? 1
+            : c[0] >= 0xC2 && c[0] < 0xE0 ? 2
+            : c[0] >= 0xE0 && c[0] < 0xF0 ? 3
+            : c[0] >= 0xF0 && c[0] < 0xF5 ? 4
+                                          : 0;
+    for (int i = 1; i < n; i++)
+        if ((c[i] & 0xC0) != 0x80)
+            return 0;
+    bool longer = (c[0] == 0xE0 && c[1] < 0xA0) || (c[0] == 0xF0 && c[1] < 0x90);
+    bool beyond = (c[0] == 0xED && c[1] >= 0xA0) || (c[0] == 0xF4 && c[1] >= 0x90);
+    return longer || beyond ? 0 : n;
 }
 
-void cli_catch_interrupts(void)
+int put_visible(FILE *to, const char *s)
 {
-    struct sigaction action = {.sa_handler = on_interrupt};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    int printed = 0;
+    while (*s) {
+        const unsigned char *c = (const unsigned char *)s;
+        int n = character(s);
+        bool control = n == 0 || c[0] < 0x20 || c[0] == 0x7F || (c[0] == 0xC2 && c[1] < 0xA0);
+        if (*s == '\n')
+            printed += fputs("\\n", to) < 0 ? 0 : 2;
+        else
+            for (int i = 0; i < (n ? n : 1); i++)
+                printed += control ? fprintf(to, "\\x%02x", c[i]) : fputc(c[i], to) != EOF;
+        s += n ? n : 1;
+    }
+    return printed;
+}
+
+void print_name(const char *s, int width)
+{
+    for (int n = put_visible(stdout, s); n < width; n++)
+        putchar(' ');
 }
 
 /* ---- errors
@@ -33,26 +56,20 @@ static const char *code_name(int code)
     return code == EXIT_USAGE ? "usage" : code == EXIT_MACHINE ? "machine" : "input";
 }
 
-/* Text of a file, a path or a program: it neither ends the line nor commands the terminal. */
-static void put_visible(const char *s)
-{
-    for (; *s; s++)
-        fputc((unsigned char)*s < 0x20 || *s == 0x7F ? ' ' : *s, stderr);
-}
-
 /* One line, whatever the parts hold. */
 static void report(const cli_args *args, const char *file, const char *place, const char *reason,
                    const char *code, size_t more)
 {
+    cli_end_progress();
     fflush(stdout);
     fputs("equiforge: ", stderr);
     const char *const parts[] = {file, place};
     for (int i = 0; i < 2; i++)
         if (parts[i] && parts[i][0]) {
-            put_visible(parts[i]);
+            put_visible(stderr, parts[i]);
             fputs(": ", stderr);
         }
-    put_visible(reason);
+    put_visible(stderr, reason);
     if (more > 0)
         fprintf(stderr, " (and %zu more)", more);
     fputc('\n', stderr);
@@ -84,8 +101,8 @@ int cli_fail(cli_args *args, int code, const char *file, const char *place, cons
 static bool is_within(const char *file, const char *input)
 {
     size_t n = strlen(input);
-    return n > 0 && strncmp(file, input, n) == 0 &&
-           (file[n] == 0 || file[n] == '/' || input[n - 1] == '/');
+    return strncmp(file, input, n) == 0 &&
+           (file[n] == 0 || (n > 0 && (file[n] == '/' || input[n - 1] == '/')));
 }
 
 static int exit_code(eqf_status status, const char *file, const char *const *inputs)
@@ -131,35 +148,8 @@ int cli_fail_status(cli_args *args, eqf_status status, const char *const *inputs
     return exit_code(status, d.file, inputs);
 }
 
-void cli_note(const cli_args *args, const char *format, ...)
-{
-    if (args->quiet)
-        return;
-    va_list list;
-    va_start(list, format);
-    vfprintf(stderr, format, list);
-    va_end(list);
-}
-
 /* ---- JSON
  * ----------------------------------------------------------------------------------------- */
-
-/* Bytes of the UTF-8 character at s; 0: there is none. */
-static int character(const char *s)
-{
-    const unsigned char *c = (const unsigned char *)s;
-    int n = c[0] < 0x80                   ? 1
-            : c[0] >= 0xC2 && c[0] < 0xE0 ? 2
-            : c[0] >= 0xE0 && c[0] < 0xF0 ? 3
-            : c[0] >= 0xF0 && c[0] < 0xF5 ? 4
-                                          : 0;
-    for (int i = 1; i < n; i++)
-        if ((c[i] & 0xC0) != 0x80)
-            return 0;
-    bool longer = (c[0] == 0xE0 && c[1] < 0xA0) || (c[0] == 0xF0 && c[1] < 0x90);
-    bool beyond = (c[0] == 0xED && c[1] >= 0xA0) || (c[0] == 0xF4 && c[1] >= 0x90);
-    return longer || beyond ? 0 : n;
-}
 
 /* A byte that is no UTF-8, as paths may hold, becomes U+FFFD: the object stays JSON. */
 void json_text(const char *s)
@@ -203,7 +193,7 @@ static void print_shape(const eqf_tensor *t, bool as_json)
         else if (as_json)
             json_text(t->symbols[d]);
         else
-            printf("%s", t->symbols[d]);
+            put_visible(stdout, t->symbols[d]);
     }
 }
 

@@ -1,79 +1,9 @@
-/* The verbs `rules list`, `rules show NAME` and `rules check FILE...`.
- *
- * Exit: 0 done, 1 a rule is unsound or rejected or a file unreadable, 2 usage, 3 the machine. */
-#include <errno.h>
+/* The verbs `rules list`, `rules show NAME` and `rules check FILE...`. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "eqf_rules.h"
-
-static const char usage[] =
-    "usage: equiforge rules list [--document] [--json]\n"
-    "       equiforge rules show NAME\n"
-    "       equiforge rules check FILE... [--instances N] [--seed N] [--json]\n\n"
-    "list prints the rules in force, show one of them. check types the rules of FILE, evaluates "
-    "both\n"
-    "sides of each on random small shapes and prints a counterexample where they differ.\n";
-
-typedef struct command {
-    cli_args args;
-    const char **operands;
-    size_t count;
-    long long instances;
-    unsigned long long seed;
-    bool document;
-} command;
-
-static int usage_error(command *c, const char *what, const char *word)
-{
-    return cli_fail(&c->args, EXIT_USAGE, NULL, word, "%s; see equiforge rules --help", what);
-}
-
-static bool parse_number(const char *text, unsigned long long low, unsigned long long *out)
-{
-    char *end;
-    errno = 0;
-    unsigned long long x = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end || errno || x < low)
-        return false;
-    *out = x;
-    return true;
-}
-
-/* -1, or the exit code. */
-static int parse(command *c, int argc, char **argv)
-{
-    for (int i = 0; i < argc; i++)
-        c->args.json = c->args.json || strcmp(argv[i], "--json") == 0;
-    for (int i = 0; i < argc; i++) {
-        const char *word = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
-        unsigned long long n;
-        if (strcmp(word, "--json") == 0) {
-            continue;
-        } else if (strcmp(word, "--quiet") == 0) {
-            c->args.quiet = true;
-        } else if (strcmp(word, "--document") == 0) {
-            c->document = true;
-        } else if (strcmp(word, "--instances") == 0 || strcmp(word, "--seed") == 0 ||
-                   strcmp(word, "--jobs") == 0) {
-            bool is_seed = strcmp(word, "--seed") == 0;
-            if (!parse_number(value, is_seed ? 0 : 1, &n) || (!is_seed && n > 1000000))
-                return usage_error(
-                    c, is_seed ? "wants a number" : "wants a number from 1 to 1000000", word);
-            if (is_seed)
-                c->seed = n;
-            else if (strcmp(word, "--instances") == 0)
-                c->instances = (long long)n;
-            i++;
-        } else if (word[0] == '-' && word[1]) {
-            return usage_error(c, "unknown option", word);
-        } else {
-            c->operands[c->count++] = word;
-        }
-    }
-    return -1;
-}
 
 /* ---- list, show -------------------------------------------------------------------------------
  */
@@ -97,61 +27,80 @@ static void print_json_rule(const eqf_rule_info *r)
     putchar('}');
 }
 
-static int list(command *c)
+static void print_rule(const eqf_rule_info *r)
+{
+    print_name(r->family, 10);
+    putchar(' ');
+    print_name(r->name, 24);
+    putchar(' ');
+    print_name(r->rounding, 8);
+    putchar(' ');
+    print_name(r->left, 0);
+    printf(" => ");
+    print_name(r->right, 0);
+    printf(r->guard[0] ? "  when " : "");
+    print_name(r->guard, 0);
+    putchar('\n');
+}
+
+int cli_rules_list(cli_args *args)
 {
     eqf_rulebook *book;
-    if (c->count)
-        return usage_error(c, "list takes no name; did you mean show?", c->operands[0]);
-    eqf_status s = eqf_rulebook_shipped(c->args.ctx, &book);
+    eqf_status s = eqf_rulebook_shipped(args->ctx, &book);
     if (s)
-        return cli_fail_status(&c->args, s, NULL);
+        return cli_fail_status(args, s, NULL);
     size_t n = eqf_rulebook_count(book);
-    if (c->document)
+    bool document = cli_value(args, "--document") != NULL;
+    if (document)
         fputs(eqf_rulebook_document(book), stdout);
-    else if (c->args.json)
+    if (args->json)
         printf("{\"rules\":[");
-    for (size_t i = 0; i < n && !c->document; i++) {
+    for (size_t i = 0; i < n; i++) {
         eqf_rule_info r = eqf_rulebook_get(book, i);
-        if (c->args.json) {
+        if (args->json) {
             fputs(i ? "," : "", stdout);
             print_json_rule(&r);
-        } else {
-            printf("%-10s %-24s %-8s %s => %s%s%s\n", r.family, r.name, r.rounding, r.left, r.right,
-                   r.guard[0] ? "  when " : "", r.guard);
+        } else if (!document) {
+            print_rule(&r);
         }
     }
-    if (c->args.json && !c->document)
+    if (args->json)
         printf("]}\n");
     eqf_rulebook_free(book);
     return EXIT_DONE;
 }
 
-static int show(command *c)
+static int no_such_rule(cli_args *args, const eqf_rulebook *book)
+{
+    size_t n = eqf_rulebook_count(book);
+    const char **names = calloc(n + 1, sizeof *names);
+    if (!names)
+        return cli_fail(args, EXIT_MACHINE, NULL, NULL, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        names[i] = eqf_rulebook_get(book, i).name;
+    const char *near = cli_closest(args->file, names, n);
+    free(names);
+    return near ? cli_fail(args, EXIT_INPUT, NULL, args->file,
+                           "no rule of this name; did you mean %s?", near)
+                : cli_fail(args, EXIT_INPUT, NULL, args->file,
+                           "no rule of this name; see equiforge rules list");
+}
+
+int cli_rules_show(cli_args *args)
 {
     eqf_rulebook *book;
-    if (c->count != 1)
-        return usage_error(c, "show takes the name of a rule", "show");
-    eqf_status s = eqf_rulebook_shipped(c->args.ctx, &book);
+    eqf_status s = eqf_rulebook_shipped(args->ctx, &book);
     if (s)
-        return cli_fail_status(&c->args, s, NULL);
+        return cli_fail_status(args, s, NULL);
     int code = EXIT_DONE;
     size_t n = eqf_rulebook_count(book), i = 0;
-    const char **names = calloc(n + 1, sizeof *names);
-    while (i < n && strcmp(eqf_rulebook_get(book, i).name, c->operands[0]) != 0)
+    while (i < n && strcmp(eqf_rulebook_get(book, i).name, args->file) != 0)
         i++;
-    if (!names) {
-        code = cli_fail(&c->args, EXIT_MACHINE, NULL, NULL, "out of memory");
-    } else if (i == n) {
-        for (size_t k = 0; k < n; k++)
-            names[k] = eqf_rulebook_get(book, k).name;
-        const char *near = cli_closest(c->operands[0], names, n);
-        code = cli_fail(&c->args, EXIT_INPUT, NULL, c->operands[0],
-                        near ? "no rule of this name; did you mean %s?"
-                             : "no rule of this name; see equiforge rules list",
-                        near);
+    if (i == n) {
+        code = no_such_rule(args, book);
     } else {
         eqf_rule_info r = eqf_rulebook_get(book, i);
-        if (c->args.json) {
+        if (args->json) {
             print_json_rule(&r);
             putchar('\n');
         } else {
@@ -163,7 +112,6 @@ static int show(command *c)
                 printf("  %s\n", r.doc);
         }
     }
-    free(names);
     eqf_rulebook_free(book);
     return code;
 }
@@ -176,33 +124,51 @@ typedef struct tally {
     size_t n, sound, unsound, untestable;
 } tally;
 
+/* Lines of a file, each indented. */
+static void print_lines(const char *text)
+{
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+        char line[400]; /* an excerpt is no longer than a terminal is wide */
+        snprintf(line, sizeof line, "%.*s", (int)length, text);
+        printf("    ");
+        print_name(line, 0);
+        putchar('\n');
+        text += length + (text[length] == '\n');
+    }
+}
+
 static void print_rejected(const eqf_rulebook *book)
 {
     for (size_t i = 0; i < eqf_rulebook_rejected_count(book); i++) {
         eqf_rejected_rule r = eqf_rulebook_rejected(book, i);
-        printf("%s:%zu:%zu: %s%srejected: %s\n", r.file, r.line, r.column, r.name,
-               r.name[0] ? " " : "", r.reason);
-        for (const char *at = r.excerpt; *at;) {
-            size_t length = strcspn(at, "\n");
-            printf("    %.*s\n", (int)length, at);
-            at += length + (at[length] == '\n');
-        }
+        print_name(r.file, 0);
+        printf(":%zu:%zu: ", r.line, r.column);
+        print_name(r.name, 0);
+        printf(r.name[0] ? " rejected: " : "rejected: ");
+        print_name(r.reason, 0);
+        putchar('\n');
+        print_lines(r.excerpt);
     }
 }
 
 static void print_trial(const eqf_rule_info *r, const eqf_rule_trial *t)
 {
+    print_name(r->file, 0);
+    printf(":%zu: ", r->line);
+    print_name(r->name, 0);
     switch (t->verdict) {
     case EQF_RULE_SOUND:
-        printf("%s:%zu: %s holds on %lld instances\n", r->file, r->line, r->name,
-               (long long)t->instances);
+        printf(" holds on %lld instances\n", (long long)t->instances);
         break;
     case EQF_RULE_UNSOUND:
-        printf("%s:%zu: %s is unsound: %s\n", r->file, r->line, r->name, t->counterexample);
+        printf(" is unsound: ");
+        print_name(t->counterexample, 0);
+        putchar('\n');
         break;
     case EQF_RULE_UNTESTABLE:
-        printf("%s:%zu: %s is untestable: %lld instances meet its guards and have a value\n",
-               r->file, r->line, r->name, (long long)t->instances);
+        printf(" is untestable: %lld instances meet its guards and have a value\n",
+               (long long)t->instances);
         break;
     }
 }
@@ -251,86 +217,69 @@ static void print_json(const eqf_rulebook *book, const char *file, const tally *
     printf("}\n");
 }
 
-static int check_book(command *c, eqf_rulebook *book, const char *file)
+static int check_book(cli_args *args, eqf_rulebook *book, const char *file, long long instances,
+                      long long seed)
 {
     tally t = {.n = eqf_rulebook_count(book)};
     t.trials = calloc(t.n + 1, sizeof *t.trials);
     if (!t.trials)
-        return cli_fail(&c->args, EXIT_MACHINE, NULL, NULL, "out of memory");
-    if (!c->args.json)
+        return cli_fail(args, EXIT_MACHINE, NULL, NULL, "out of memory");
+    cli_end_progress();
+    if (!args->json)
         print_rejected(book);
     int code = eqf_rulebook_rejected_count(book) ? EXIT_INPUT : EXIT_DONE;
     for (size_t i = 0; i < t.n; i++) {
-        eqf_status s = eqf_rulebook_try(book, i, c->instances, c->seed, &t.trials[i]);
+        eqf_rule_info r = eqf_rulebook_get(book, i);
+        cli_progress(args, "%s: rule %zu of %zu", file, i + 1, t.n);
+        eqf_status s =
+            eqf_rulebook_try(book, i, instances, (unsigned long long)seed, &t.trials[i]);
         if (s) {
-            code = cli_fail_status(&c->args, s, NULL);
+            code = cli_fail_status(args, s, NULL);
             free(t.trials);
             return code;
         }
         t.sound += t.trials[i].verdict == EQF_RULE_SOUND;
         t.unsound += t.trials[i].verdict == EQF_RULE_UNSOUND;
         t.untestable += t.trials[i].verdict == EQF_RULE_UNTESTABLE;
-        eqf_rule_info r = eqf_rulebook_get(book, i);
-        if (!c->args.json && (t.trials[i].verdict != EQF_RULE_SOUND || !c->args.quiet))
-            print_trial(&r, &t.trials[i]);
+        if (args->json || (t.trials[i].verdict == EQF_RULE_SOUND && args->quiet))
+            continue;
+        cli_end_progress();
+        print_trial(&r, &t.trials[i]);
+        fflush(stdout); /* an interrupt keeps what was found */
     }
+    cli_end_progress();
     if (t.unsound)
         code = EXIT_INPUT;
-    if (c->args.json)
+    if (args->json) {
         print_json(book, file, &t);
-    else if (!c->args.quiet)
-        printf("%s: %zu rules: %zu sound, %zu unsound, %zu rejected, %zu untestable\n", file,
+    } else if (!args->quiet) {
+        print_name(file, 0);
+        printf(": %zu rules: %zu sound, %zu unsound, %zu rejected, %zu untestable\n",
                t.n + eqf_rulebook_rejected_count(book), t.sound, t.unsound,
                eqf_rulebook_rejected_count(book), t.untestable);
+    }
     free(t.trials);
     return code;
 }
 
-static int check(command *c)
+int cli_rules_check(cli_args *args)
 {
+    long long instances, seed;
+    if (!cli_number(args, "--instances", 1, 1000000, 200, &instances) ||
+        !cli_number(args, "--seed", 0, INT64_MAX, 0, &seed))
+        return EXIT_USAGE;
     int code = EXIT_DONE;
-    if (!c->count)
-        return usage_error(c, "check takes files", "check");
-    for (size_t i = 0; i < c->count; i++) {
-        const char *inputs[] = {c->operands[i], NULL};
+    for (int i = 0; i < args->file_count; i++) {
+        const char *const inputs[] = {args->files[i], NULL};
         eqf_rulebook *book;
-        eqf_status s = eqf_rulebook_read(c->args.ctx, c->operands[i], &book);
-        int one = s ? cli_fail_status(&c->args, s, inputs) : check_book(c, book, c->operands[i]);
+        cli_progress(args, "reading %s", args->files[i]);
+        eqf_status s = eqf_rulebook_read(args->ctx, args->files[i], &book);
+        int one = s ? cli_fail_status(args, s, inputs)
+                    : check_book(args, book, args->files[i], instances, seed);
         if (!s)
             eqf_rulebook_free(book);
         code = one > code ? one : code;
-        eqf_ctx_clear(c->args.ctx);
+        eqf_ctx_clear(args->ctx);
     }
-    return code;
-}
-
-int cli_rules(int argc, char **argv)
-{
-    command c = {.instances = 200};
-    const char *verb = argc > 1 ? argv[1] : "";
-    if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
-        fputs(usage, stdout);
-        return EXIT_DONE;
-    }
-    int rest = argc > 2 ? argc - 2 : 0;
-    for (int i = 0; i < rest; i++) {
-        if (strcmp(argv[i + 2], "--help") == 0) {
-            fputs(usage, stdout);
-            return EXIT_DONE;
-        }
-    }
-    c.args.ctx = eqf_ctx_new(NULL);
-    c.operands = calloc((size_t)rest + 1, sizeof *c.operands);
-    int code;
-    if (!c.args.ctx || !c.operands)
-        code = cli_fail(&c.args, EXIT_MACHINE, NULL, NULL, "out of memory");
-    else if ((code = parse(&c, rest, argv + 2)) < 0)
-        code = strcmp(verb, "list") == 0   ? list(&c)
-               : strcmp(verb, "show") == 0 ? show(&c)
-               : strcmp(verb, "check") == 0
-                   ? check(&c)
-                   : usage_error(&c, "rules wants list, show or check", verb[0] ? verb : NULL);
-    free(c.operands);
-    eqf_ctx_free(c.args.ctx);
     return code;
 }

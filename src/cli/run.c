@@ -107,6 +107,7 @@ static int check(running *r, const char *in, const char *source)
             return EXIT_USAGE;
         if (!cli_value(r->args, "--seed"))
             reading.options.seed = eqf_model_seed(r->model);
+        cli_progress(r->args, "computing a reference");
         eqf_status s = eqf_program_read(r->args->ctx, source, &reading.options, &r->source);
         free((void *)reading.options.dims);
         if (s != EQF_OK)
@@ -144,7 +145,8 @@ static void print_summary(const running *r)
     size_t n = eqf_model_output_count(r->model);
     for (size_t i = 0; i < n; i++) {
         eqf_tensor t = eqf_model_output(r->model, i);
-        printf("%-24s ", t.name);
+        print_name(t.name, 24);
+        putchar(' ');
         print_type(&t);
         if (r->check)
             printf("  relative L2 %.3g (allowed %.3g)", r->check->rel_l2[i],
@@ -200,6 +202,7 @@ static int run(running *r)
     for (size_t i = 0; i < sizeof reading / sizeof *reading && !source; i++)
         if (cli_value(args, reading[i]))
             return cli_fail(args, EXIT_USAGE, NULL, reading[i], "is about the program of --source");
+    cli_progress(args, "loading and running");
     int code = load(r, in, (int)threads);
     if (code != EXIT_DONE)
         return code;
@@ -210,6 +213,7 @@ static int run(running *r)
         return code;
     if (out && (code = save(r, out)) != EXIT_DONE)
         return code;
+    cli_end_progress();
     if (args->json)
         print_json(r);
     else if (!args->quiet || !out)

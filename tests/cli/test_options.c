@@ -1,0 +1,274 @@
+/* Hostile command lines of every verb: whatever is missing, malformed, too large or no file of ours
+ * is one line that names it, with --json also an object, and the exit code that the help promises.
+ * Nothing waits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include <cmocka.h>
+
+#include "cli/tool.h"
+
+static said s;
+
+static const char *const verbs[] = {"inspect", "optimize -o p", "run",           "bench",
+                                    "rules check", "egraph run", "egraph extract"};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(tool_folder, "/tmp/eqf-options-XXXXXX");
+    if (!mkdtemp(tool_folder))
+        return -1;
+    tool_put("small.eqf", "(program small (dims (M 16)) (input X f32 (M))\n"
+                          "  (output Y (mul X 2) (M)))\n");
+    tool_put("fine.rules", "(rule good (neg (neg ?x)) => ?x :fp exact)\n");
+    tool_put("suite.eqf", "(ruleset r (rule drop (f ?x) => ?x))\n"
+                          "(case one (rules r) (term (f a)) (goal a))\n");
+    tool_put("large.eqf", "(program large (dims (M 256) (N 256) (K 256)) (input X f32 (M K))\n"
+                          "  (parameter W f32 (K N)) (output Y (matmul X W) (M N)))\n");
+    return tool(&s, "$E optimize small.eqf -o small.pkg && $E optimize large.eqf -o large.pkg && "
+                    "$E egraph run suite.eqf && mkdir folder && mkfifo pipe && "
+                    ": >empty && printf x >x && truncate -s 3T huge");
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", tool_folder);
+    return system(command);
+}
+
+/* One line that starts as every error does and holds `what`. */
+static void expect_line(const char *command, int code, const char *what)
+{
+    if (s.code != code)
+        fail_msg("%s: exit %d, wanted %d\n%s%s", command, s.code, code, s.out, s.err);
+    const char *end = strchr(s.err, '\n');
+    if (strncmp(s.err, "equiforge: ", 11) != 0 || !end || end[1])
+        fail_msg("%s: not one line: %s", command, s.err);
+    if (!strstr(s.err, what))
+        fail_msg("%s: says nothing of %s: %s", command, what, s.err);
+}
+
+static void expect_error(int code, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void expect_error(int code, const char *what, const char *format, ...)
+{
+    char words[1000], command[1200];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(words, sizeof words, format, list);
+    va_end(list);
+    snprintf(command, sizeof command, "timeout 20 $E %s", words);
+    tool(&s, command);
+    expect_line(command, code, what);
+    if (s.out[0])
+        fail_msg("%s: printed %s", command, s.out);
+    snprintf(command, sizeof command, "timeout 20 $E %s --json", words);
+    tool(&s, command);
+    expect_line(command, code, what);
+    json_t *o = json_loads(last_line(s.out), JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(json_object_get(o, "error")))
+        fail_msg("%s: no error object: %s", command, s.out);
+    json_decref(o);
+}
+
+/* What is no file of ours, for every verb that reads one. */
+static void test_files(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"nowhere", "folder", "pipe", "/dev/null", "/dev/zero",
+                                        "nowhere/x", "small.eqf/x", "huge", "x"};
+    for (int v = 0; v < VERBS; v++) {
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+            if (strcmp(verbs[v], "rules check") != 0 || strcmp(files[i], "x") != 0) /* is text */
+                expect_error(1, files[i], "%s %s", verbs[v], files[i]);
+        expect_error(2, "empty", "%s ''", verbs[v]);
+    }
+    for (int v = 0; v < VERBS; v++)
+        if (strncmp(verbs[v], "rules", 5) != 0 && strcmp(verbs[v], "egraph run") != 0)
+            expect_error(1, "empty", "%s empty", verbs[v]);
+    /* Files that options name. */
+    static const char *const readers[] = {"optimize small.eqf -o p --inputs", "run small.pkg -i",
+                                          "optimize small.eqf -o p --weights",
+                                          "run small.pkg --check --source"};
+    for (size_t r = 0; r < sizeof readers / sizeof *readers; r++)
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+            expect_error(1, files[i], "%s %s", readers[r], files[i]);
+    assert_int_equal(tool(&s, "test ! -e p"), 0);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *verb, *numbers[4], *others[6];
+    } rows[] = {
+        {"inspect small.eqf", {"--seed", "--jobs"}, {"--dim", "--inputs", "--model", "--weights"}},
+        {"optimize small.eqf -o p",
+         {"--seed", "--jobs", "--threads"},
+         {"--budget", "--parameters", "--accuracy", "--backend", "-o"}},
+        {"run small.pkg", {"--seed", "--jobs", "--threads"}, {"-i", "-o", "--source"}},
+        {"bench small.pkg", {"--seed", "--jobs", "--threads"}, {"--budget", "--against"}},
+        {"rules check fine.rules", {"--seed", "--jobs", "--instances"}, {0}},
+        {"rules list", {"--seed", "--jobs"}, {0}},
+        {"rules show x", {"--seed", "--jobs"}, {0}},
+        {"egraph run suite.eqf",
+         {"--seed", "--jobs", "--bytes", "--repeat"},
+         {"--case", "--match"}},
+        {"egraph extract x", {"--seed", "--jobs"}, {"--method", "--seconds"}},
+    };
+    static const char *const bad[] = {"-1", "''", "x", "1x", "1.5", "0x10", "' 1'", "+1", "1e3",
+                                      "99999999999999999999", "-99999999999999999999", "nan"};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (int i = 0; i < 4 && rows[r].numbers[i]; i++) {
+            for (size_t b = 0; b < sizeof bad / sizeof *bad; b++)
+                expect_error(2, rows[r].numbers[i], "%s %s %s", rows[r].verb, rows[r].numbers[i],
+                             bad[b]);
+            expect_error(2, rows[r].numbers[i], "%s %s=", rows[r].verb, rows[r].numbers[i]);
+        }
+        /* A value is missing: nothing follows. (Without --json, which would be taken for it.) */
+        for (int i = 0; i < 6 && rows[r].others[i]; i++) {
+            char command[300];
+            snprintf(command, sizeof command, "$E %s %s", rows[r].verb, rows[r].others[i]);
+            tool(&s, command);
+            expect_line(command, 2, rows[r].others[i]);
+        }
+        expect_error(2, "--frobnicate", "%s --frobnicate", rows[r].verb);
+        expect_error(2, "-q", "%s -q", rows[r].verb);
+        expect_error(2, "--quiet", "%s --quiet=yes", rows[r].verb);
+    }
+    static const char *const durations[] = {"0", "-1", "nan", "inf", "1e300", "x", "''", "3d"};
+    for (size_t i = 0; i < sizeof durations / sizeof *durations; i++) {
+        expect_error(2, "--seconds", "egraph extract x --seconds %s", durations[i]);
+        expect_error(2, "--budget", "bench small.pkg --budget %s", durations[i]);
+    }
+    expect_error(2, "none of", "egraph run suite.eqf --match some");
+    expect_error(2, "none of", "egraph extract x --method some");
+    expect_error(2, "nosuch", "egraph run suite.eqf --case nosuch");
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    expect_error(2, "which verb", " ");
+    expect_error(2, "did you mean inspect?", "inspcet small.eqf");
+    expect_error(2, "did you mean bench?", "bnech small.pkg");
+    expect_error(2, "run, extract", "egraph");
+    expect_error(2, "did you mean egraph run?", "egraph rnu suite.eqf");
+    expect_error(2, "list, show, check", "rules frobnicate");
+    expect_error(2, "usage: equiforge rules check", "rules check");
+    expect_error(2, "usage: equiforge rules show", "rules show");
+    expect_error(2, "takes no operand", "rules list x");
+    expect_error(2, "one too many", "rules show a b");
+    expect_error(2, "one too many", "egraph run suite.eqf suite.eqf");
+    /* A guess only where it is close. */
+    static const char *const far[] = {"xyz", "r", "explain", "help me", "opt", "-x", "ruse"};
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+        char command[100];
+        snprintf(command, sizeof command, "$E '%s'", far[i]);
+        assert_int_equal(tool(&s, command), 2);
+        if (strstr(s.err, "did you mean"))
+            fail_msg("%s: %s", far[i], s.err);
+    }
+    assert_int_equal(tool(&s, "$E rules show matmul"), 1);
+    assert_null(strstr(s.err, "did you mean"));
+    static const char *const helps[] = {"rules", "egraph", "rules list", "egraph run"};
+    for (size_t i = 0; i < sizeof helps / sizeof *helps; i++) {
+        char command[100];
+        snprintf(command, sizeof command, "$E %s --help", helps[i]);
+        assert_int_equal(tool(&s, command), 0);
+        assert_non_null(strstr(s.out, "usage: equiforge"));
+    }
+}
+
+/* Sizes of symbolic dims. */
+static void test_dims(void **state)
+{
+    (void)state;
+    char file[300];
+    snprintf(file, sizeof file, "%s/fixtures/modules/dynamic_even.C.pt2", EQF_TEST_DIR);
+    static const char *const bad[] = {"s=-1", "s=", "=1", "s", "s=1.5", "s=' 1'", "s=+1", "s=0x4",
+                                      "s=9223372036854775808", "s=99999999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_error(2, "s", "inspect %s --dim %s", file, bad[i]);
+    expect_error(2, "2^63", "inspect %s --dim s=9223372036854775808", file);
+    expect_error(2, "twice", "inspect %s --dim s=4 --dim t=2 --dim s=6", file);
+    expect_error(2, "twice", "inspect %s --dim s=4 --dim s=4", file);
+}
+
+/* Names of a program may hold anything; what reaches a terminal commands it nothing. */
+static void test_names(void **state)
+{
+    (void)state;
+    tool_put("odd.eqf", "(program \"a\nb\" (dims (M 4)) (input \"x\x1b[31m\" f32 (M))\n"
+                        "  (output \"y\tz\xc2\x9bq\" (mul \"x\x1b[31m\" 2) (M)))\n");
+    if (tool(&s, "$E inspect odd.eqf") != 0) {
+        /* Refused as names: then nothing of them is printed raw either. */
+        assert_null(strchr(s.err, '\x1b'));
+        return;
+    }
+    static const char *const commands[] = {
+        "$E inspect odd.eqf", "$E optimize odd.eqf -o \"$(printf 'p\\033k')\"",
+        "$E run \"$(printf 'p\\033k')\" --check", "$E bench \"$(printf 'p\\033k')\" --budget 0.1s"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (tool(&s, commands[i]) != 0)
+            fail_msg("%s: %s", commands[i], s.err);
+        if (strchr(s.out, '\x1b') || strstr(s.out, "\xc2\x9b") || strchr(s.out, '\t'))
+            fail_msg("%s: %s", commands[i], s.out);
+        char command[200];
+        snprintf(command, sizeof command, "%s --json", commands[i]);
+        assert_int_equal(tool(&s, command), 0);
+        json_t *o = json_loads(last_line(s.out), JSON_REJECT_DUPLICATES, NULL);
+        assert_true(json_is_object(o));
+        json_decref(o);
+    }
+}
+
+/* Interrupted while it works: 130, one line, and what was found so far stays. */
+static void test_interrupt(void **state)
+{
+    (void)state;
+    tool_put("slow.rules", "(rule one (neg (neg ?x)) => ?x :fp exact)\n"
+                           "(rule two (neg (neg ?x)) => ?x :fp exact)\n");
+    static const struct {
+        const char *command;
+        bool keeps;
+    } cases[] = {
+        {"bench large.pkg --budget 1h", false},
+        {"rules check slow.rules --instances 1000000", false},
+        {"egraph run " EQF_TEST_DIR "/conformance/egg-suite.eqf --repeat 1000 --match full", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int json = 0; json < 2; json++) {
+            char command[500];
+            snprintf(command, sizeof command,
+                     "$E %s %s & p=$!; sleep 1; kill -INT $p; wait $p", cases[i].command,
+                     json ? "--json" : "");
+            tool(&s, command);
+            expect_line(command, 130, "interrupted");
+            if (cases[i].keeps && !strchr(s.out, '\n'))
+                fail_msg("%s: nothing was kept", command);
+            json_t *o = json ? json_loads(last_line(s.out), JSON_REJECT_DUPLICATES, NULL) : NULL;
+            if (json && !json_is_object(json_object_get(o, "error")))
+                fail_msg("%s: no error object: %s", command, s.out);
+            json_decref(o);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files),  cmocka_unit_test(test_options),
+        cmocka_unit_test(test_words),  cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_names),  cmocka_unit_test(test_interrupt),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
