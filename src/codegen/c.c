@@ -12,6 +12,44 @@
 
 /* ---- reductions, loops, sorting ---------------------------------------------------------------- */
 
+/* May lanes be combined in another order? */
+static bool c_is_regrouped(const kn_ins *x)
+{
+    return x->sub == IR_SUM || x->sub == IR_PROD || x->sub == IR_MAX || x->sub == IR_MIN;
+}
+
+/* Rows of n neighbours each become one: as many partial results as a vector has lanes, then those.
+ * to: the scalar, NULL: the array of x. */
+static void print_rows(c_printer *p, const kn_ins *x, const char *from, const char *to,
+                       long long before, long long n)
+{
+    long long lanes = p->vector_bytes / dtype_bytes(x->dtype), whole = n / lanes * lanes;
+    if (!to)
+        to = arena_printf(p->a, "t%u[j]", x->out.i ? p->values[x->out.i].storage : 0);
+    c_line(p, "for (i64 j = 0; j < %lld; j++) {", before);
+    c_line(p, "%s s[%lld];", c_type(x->dtype), lanes);
+    c_line(p, "for (i64 l = 0; l < %lld; l++)", lanes);
+    c_line(p, "    s[l] = %s[j * %lld + l];", from, n);
+    c_line(p, "for (i64 k = %lld; k < %lld; k += %lld)", lanes, whole, lanes);
+    c_line(p, "    for (i64 l = 0; l < %lld; l++)", lanes);
+    char *next = arena_printf(p->a, "%s[j * %lld + k + l]", from, n);
+    c_line(p, "        s[l] = %s;",
+           c_narrow(p, x->dtype, c_combine(p, x->sub, x->dtype, "s[l]", next)));
+    for (long long half = lanes / 2; half > 0; half /= 2) {
+        c_line(p, "for (i64 l = 0; l < %lld; l++)", half);
+        char *other = arena_printf(p->a, "s[l + %lld]", half);
+        c_line(p, "    s[l] = %s;",
+               c_narrow(p, x->dtype, c_combine(p, x->sub, x->dtype, "s[l]", other)));
+    }
+    for (long long k = whole; k < n; k++) {
+        char *rest = arena_printf(p->a, "%s[j * %lld + %lld]", from, n, k);
+        c_line(p, "s[0] = %s;",
+               c_narrow(p, x->dtype, c_combine(p, x->sub, x->dtype, "s[0]", rest)));
+    }
+    c_line(p, "%s = s[0];", to);
+    c_line(p, "}");
+}
+
 static void print_reduce(c_printer *p, const kn_ins *x)
 {
     const kn_ins *of = kn_def(p->k, x->args[0]);
@@ -34,6 +72,10 @@ static void print_reduce(c_printer *p, const kn_ins *x)
     bool scalar = out->home == C_SCALAR;
     if (scalar)
         c_line(p, "%s v%u = %s[0];", c_local_type(x->dtype), out->storage, from);
+    if (after == 1 && n >= 2 * p->vector_bytes / dtype_bytes(x->dtype) && c_is_regrouped(x)) {
+        print_rows(p, x, from, scalar ? arena_printf(p->a, "v%u", out->storage) : NULL, before, n);
+        return;
+    }
     char *to = scalar ? arena_printf(p->a, "v%u", out->storage)
                       : arena_printf(p->a, "t%u[j * %lld + l]", out->storage, after);
     if (scalar) {

@@ -144,7 +144,7 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
             limit_product(&r, &p->nodes.at[k]);
     for (u32 k = 1; k <= root; k++)
         while (r.seen[k] && ir_kind_of((ir_op)p->nodes.at[k].op) == IR_A_VALUE &&
-               cut_value(&r, &p->nodes.at[k])) {
+               l->at[k].where == KN_ABSENT && cut_value(&r, &p->nodes.at[k])) {
         }
     if (l->o.lanes)
         for (u32 d = 1; d < (u32)p->atoms.n; d++)

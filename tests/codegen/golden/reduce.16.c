@@ -67,8 +67,19 @@ int k3b629a72054773e9(void *const *buf, i64 p0, i64 p1)
                 }
             }
             f32 v10 = t9[0];
-            for (i64 k = 1; k < 16; k++)
-                v10 = max_f32(v10, t9[k]);
+            for (i64 j = 0; j < 1; j++) {
+                f32 s[4];
+                for (i64 l = 0; l < 4; l++)
+                    s[l] = t9[j * 16 + l];
+                for (i64 k = 4; k < 16; k += 4)
+                    for (i64 l = 0; l < 4; l++)
+                        s[l] = max_f32(s[l], t9[j * 16 + k + l]);
+                for (i64 l = 0; l < 2; l++)
+                    s[l] = max_f32(s[l], s[l + 2]);
+                for (i64 l = 0; l < 1; l++)
+                    s[l] = max_f32(s[l], s[l + 1]);
+                v10 = s[0];
+            }
             u16 v11 = f16_f32(v10);
             b1[i1] = v11;
         }

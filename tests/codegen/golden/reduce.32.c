@@ -67,8 +67,21 @@ int k297e887690d14aae(void *const *buf, i64 p0, i64 p1)
                 }
             }
             f32 v10 = t9[0];
-            for (i64 k = 1; k < 32; k++)
-                v10 = max_f32(v10, t9[k]);
+            for (i64 j = 0; j < 1; j++) {
+                f32 s[8];
+                for (i64 l = 0; l < 8; l++)
+                    s[l] = t9[j * 32 + l];
+                for (i64 k = 8; k < 32; k += 8)
+                    for (i64 l = 0; l < 8; l++)
+                        s[l] = max_f32(s[l], t9[j * 32 + k + l]);
+                for (i64 l = 0; l < 4; l++)
+                    s[l] = max_f32(s[l], s[l + 4]);
+                for (i64 l = 0; l < 2; l++)
+                    s[l] = max_f32(s[l], s[l + 2]);
+                for (i64 l = 0; l < 1; l++)
+                    s[l] = max_f32(s[l], s[l + 1]);
+                v10 = s[0];
+            }
             u16 v11 = f16_f32(v10);
             b1[i1] = v11;
         }

@@ -67,8 +67,23 @@ int k44b8279f350b290d(void *const *buf, i64 p0, i64 p1)
                 }
             }
             f32 v10 = t9[0];
-            for (i64 k = 1; k < 64; k++)
-                v10 = max_f32(v10, t9[k]);
+            for (i64 j = 0; j < 1; j++) {
+                f32 s[16];
+                for (i64 l = 0; l < 16; l++)
+                    s[l] = t9[j * 64 + l];
+                for (i64 k = 16; k < 64; k += 16)
+                    for (i64 l = 0; l < 16; l++)
+                        s[l] = max_f32(s[l], t9[j * 64 + k + l]);
+                for (i64 l = 0; l < 8; l++)
+                    s[l] = max_f32(s[l], s[l + 8]);
+                for (i64 l = 0; l < 4; l++)
+                    s[l] = max_f32(s[l], s[l + 4]);
+                for (i64 l = 0; l < 2; l++)
+                    s[l] = max_f32(s[l], s[l + 2]);
+                for (i64 l = 0; l < 1; l++)
+                    s[l] = max_f32(s[l], s[l + 1]);
+                v10 = s[0];
+            }
             u16 v11 = f16_f32(v10);
             b1[i1] = v11;
         }
