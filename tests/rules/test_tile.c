@@ -4,11 +4,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
 #include "rules/graph_impl.h"
+#include "rules/proved.h"
 #include "rules/small.h"
+#include "rules/wide.h"
 #include "rules/worth.h"
 
 static rl_graph_options options_of(arena *a)
@@ -80,11 +83,60 @@ static void forms_are_found(void **state)
     eqf_ctx_free(ctx);
 }
 
-int main(void)
+/* Random programs: the value of every e-node, and of the outputs' cheapest forms. */
+static void random_programs(void **state)
 {
+    const i64 count = *(const i64 *)*state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    i64 nodes = 0;
+    for (i64 seed = 1; seed <= count; seed++) {
+        arena *a = arena_new(ctx, 0);
+        rl_graph_options o = options_of(a);
+        o.limits.nodes = 400;
+        o.limits.iterations = 4;
+        rl_graph *g = rl_graph_new(a, wide_program(a, (u64)seed), &o);
+        rl_graph_saturate(g, NULL);
+        o.limits.nodes = 10000;
+        o.limits.iterations = 100;
+        eqf_egraph_set_limits(g->engine, o.limits);
+        assert_int_equal(rl_graph_tile(g, NULL).stop, EQF_STOP_SATURATED);
+        assert_int_equal(eqf_check(g->engine), EQF_OK);
+        for (u64 cut = 1; cut <= 2; cut++)
+            nodes += check_worth(g, a, arena_printf(a, "random %lld", (long long)seed), cut).nodes;
+        arena_free(a);
+    }
+    assert_true(nodes > 50 * count);
+    eqf_ctx_free(ctx);
+}
+
+/* Every step of tiling is judged from text alone, and nothing is assumed. */
+static void everything_is_proved(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"rmsnorm_gemm", "lora", "row_softmax", "self_attention",
+                                        "attention_causal"};
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (i64 k = 0; k < COUNT_OF(names); k++) {
+        arena *a = arena_new(ctx, 0);
+        rl_graph_options o = options_of(a);
+        o.explain = true;
+        rl_graph *g = tiled(a, small_program(a, names[k]), &o);
+        i64 assumptions = 0, proofs = prove_all(g, a, &assumptions, NULL);
+        assert_true(proofs > 20);
+        assert_int_equal(assumptions, 0);
+        arena_free(a);
+    }
+    eqf_ctx_free(ctx);
+}
+
+int main(int argc, char **argv)
+{
+    i64 count = argc > 1 ? atoll(argv[1]) : 100;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(random_programs, &count),
         cmocka_unit_test(forms_are_found),
         cmocka_unit_test(named_programs),
+        cmocka_unit_test(everything_is_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
