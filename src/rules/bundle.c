@@ -22,6 +22,7 @@ typedef struct needs {
 typedef struct bundler {
     rl_fuser *f;
     needs *sets; /* by place */
+    bool *is_component; /* by item */
 } bundler;
 
 /* ---- need-sets ------------------------------------------------------------------------------- */
@@ -115,35 +116,63 @@ static bool is_same(const needs *x, const needs *y)
     return true;
 }
 
+/* Can the item be a component of a loop beside others over its axes: needs none of their results,
+ * or is one that a repair made? */
+static bool is_component(const rl_reach *r, i64 item)
+{
+    rl_item it = r->items.at[item];
+    for (i64 i = r->first[it.place]; i < r->first[it.place + 1]; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (n->label.op == IR_get &&
+            rl_graph_type(r->g, r->classes[n->kids[0]]).dims == it.par)
+            return true;
+        if (!n->is_usable || n->label.op != IR_reduce || n->label.par != it.par)
+            continue;
+        bool needs_other = false;
+        for (i64 k = 0; k < r->items.n && !needs_other; k++)
+            needs_other = r->items.at[k].par == it.par &&
+                          (rl_reach_must(r, n->kids[0])[k >> 6] >> (k & 63) & 1);
+        if (!needs_other)
+            return true;
+    }
+    return false;
+}
+
+/* Reductions that are no components count where the class has nothing else. */
 static needs needs_of_class(const bundler *b, i64 k)
 {
     const rl_reach *r = b->f->r;
-    needs all = {.n = 0};
+    needs all = {.n = 0}, poor = {.n = 0};
     if (r->is_given[k])
         return (needs){.n = 1};
+    for (i64 i = r->first_item[k]; i < r->first_item[k + 1]; i++) {
+        need one = {.n = 1, .at = {(u16)i}};
+        name_need(r, &one);
+        keep(b->is_component[i] ? &all : &poor, &one);
+    }
     for (i64 i = r->first[k]; i < r->first[k + 1]; i++) {
         const rl_enode *n = &r->nodes.at[i];
-        u64 par = n->label.op == IR_reduce ? n->label.par : 0;
         needs some = {.n = 1};
-        if (!n->is_usable || n->label.op == IR_get)
+        if (!n->is_usable || n->label.op == IR_get || n->label.par)
             continue;
-        if (par) {
-            need one = {.n = 1, .at = {(u16)rl_item_find(r, k, par)}};
-            name_need(r, &one);
-            some.at[0] = one;
-        } else if (n->label.op != IR_run && n->label.op != IR_view) {
-            some = needs_of_node(b, n);
-        }
+        some = needs_of_node(b, n);
         for (i64 j = 0; j < some.n; j++)
             keep(&all, &some.at[j]);
     }
-    return all.n ? all : (needs){.n = -1};
+    for (i64 i = r->first[k]; i < r->first[k + 1] && !all.n; i++) /* loads, states of loops */
+        if (r->nodes.at[i].is_usable &&
+            (r->nodes.at[i].label.op == IR_view || r->nodes.at[i].label.op == IR_run))
+            all.n = 1;
+    return all.n ? all : poor.n ? poor : (needs){.n = -1};
 }
 
 static void find_needs(bundler *b)
 {
     const rl_reach *r = b->f->r;
     b->sets = NEW_N(b->f->a, needs, r->n);
+    b->is_component = NEW_N(b->f->a, bool, r->items.n);
+    for (i64 i = 0; i < r->items.n; i++)
+        b->is_component[i] = is_component(r, i);
     for (i64 k = 0; k < r->n; k++)
         b->sets[k].n = -1;
     bool more = true;
