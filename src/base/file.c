@@ -255,7 +255,8 @@ const void *file_map(arena *a, const char *path, i64 *n)
         mapping *m = NEW(a, mapping);
         void *at = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (at == MAP_FAILED)
-            eqf_throw(ctx, EQF_E_IO, path, NULL, "cannot map: %s", strerror(errno));
+            eqf_throw(ctx, errno == ENOMEM ? EQF_E_NO_MEMORY : EQF_E_IO, path, NULL,
+                      "cannot map %lld bytes: %s", (long long)size, strerror(errno));
         *m = (mapping){at, (size_t)size};
         arena_defer(a, unmap, m);
         result = at;

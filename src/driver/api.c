@@ -66,6 +66,7 @@ eqf_status eqf_tensors_read(eqf_ctx *ctx, const char *path, eqf_tensors **out)
     trap t;
     TRY (ctx, t) {
         i64 n;
+        eqf_about(ctx, path, NULL);
         const tensor *read = safetensors_read(a, path, &n);
         eqf_tensors *set = set_new(ctx, a, n);
         for (i64 i = 0; i < n; i++)
@@ -259,6 +260,7 @@ eqf_status eqf_model_inputs(eqf_ctx *ctx, const eqf_model *model, eqf_tensors **
         return eqf_report(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
     TRY (ctx, t) {
+        eqf_about(ctx, rt_model_directory(model->rt), NULL);
         i64 n = plan_of(model)->inputs.n;
         eqf_tensors *set = set_new(ctx, a, n);
         const eqf_tensor *inputs = model_inputs(a, model->rt);
@@ -284,6 +286,7 @@ eqf_status eqf_exec_new(eqf_ctx *ctx, const eqf_model *model, int threads, eqf_e
         return eqf_report(ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory");
     trap t;
     TRY (ctx, t) {
+        eqf_about(ctx, rt_model_directory(model->rt), NULL);
         eqf_exec *e = NEW(a, eqf_exec);
         e->ctx = ctx;
         e->a = a;
@@ -309,6 +312,7 @@ eqf_status eqf_exec_run(eqf_exec *exec, const void *const *inputs, void *const *
 {
     trap t;
     TRY (exec->ctx, t) {
+        eqf_about(exec->ctx, rt_model_directory(rt_exec_model(exec->rt)), NULL);
         rt_exec_run(exec->rt, inputs, outputs);
     }
     return t.status;
@@ -451,6 +455,7 @@ eqf_status eqf_exec_check(eqf_exec *exec, eqf_program *program, const void *cons
     exec->check = NULL;
     trap t;
     TRY (exec->ctx, t) {
+        eqf_about(exec->ctx, rt_model_directory(rt_exec_model(exec->rt)), NULL);
         exec->check = arena_child(exec->a);
         check k = {.a = exec->check, .m = rt_exec_model(exec->rt), .first = ""};
         k.plan = &rt_model_package(k.m)->plan;

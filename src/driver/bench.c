@@ -148,6 +148,7 @@ eqf_status eqf_bench(eqf_ctx *ctx, const eqf_model *model, const eqf_bench_optio
     pinning p = pin(threads);
     trap t;
     TRY (ctx, t) {
+        eqf_about(ctx, rt_model_directory(model->rt), NULL);
         bench(a, model, &chosen, threads, out);
     }
     arena_free(a);

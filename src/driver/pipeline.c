@@ -521,6 +521,7 @@ eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *option
         return eqf_report(ctx, EQF_E_NO_MEMORY, path, NULL, "out of memory");
     trap t;
     TRY (ctx, t) {
+        eqf_about(ctx, program->path, NULL);
         making *m = NEW(a, making);
         m->program = program;
         m->ir = program->ir;

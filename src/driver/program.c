@@ -141,7 +141,9 @@ static eqf_tensor show_port(const eqf_program *p, const ir_port *port)
                 .type = (dtype)port->dtype,
                 .rank = port->rank,
                 .shape = shape_of(p->a, port)};
+    eqf_about(p->ctx, p->path, t.name);
     eqf_tensor shown = driver_show(p->ctx, &t);
+    eqf_about(p->ctx, p->path, NULL);
     i64 *shape = NEW_N(p->a, i64, port->rank);
     const char **symbols = NEW_N(p->a, const char *, port->rank);
     bool any = false;
@@ -275,6 +277,7 @@ eqf_status eqf_program_read(eqf_ctx *ctx, const char *path, const eqf_read_optio
         memcpy(&chosen, options, sizeof chosen);
     trap t;
     TRY (ctx, t) {
+        eqf_about(ctx, path, NULL);
         eqf_program *p = NEW(a, eqf_program);
         p->ctx = ctx;
         p->a = a;

@@ -65,6 +65,8 @@ value *eval_new(eval *e, u32 k)
                     .dtype = node->dtype,
                     .is_float = dtype_is_float(node->dtype),
                     .count = count};
+    const char *origin = intern_text(e->p->names, node->origin);
+    eqf_about(e->ctx, e->p->file, *origin ? origin : ir_row(node->op)->name);
     home->p = heap_alloc(e->ctx, MAX(count, 1) * (i64)sizeof(i64));
     e->values[k] = *home;
     return &e->values[k];

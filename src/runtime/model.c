@@ -124,6 +124,7 @@ static void take_file(rt_model *m, const rt_file *f)
     }
     if (strcmp(f->name, RT_WEIGHTS_FILE) == 0) {
         m->weights = take_bytes(m->a, fd, f, path);
+        eqf_about(m->ctx, m->directory, NULL);
     } else {
         char digest[33];
         hash_file(scratch, fd, path, n, digest);
@@ -309,6 +310,7 @@ const tensor *rt_model_check(const rt_model *m, arena *a, i64 *count)
     if (!m->check)
         eqf_throw(arena_ctx(a), EQF_E_DATA, path, NULL, "the package has no such file");
     const u8 *bytes = take_bytes(a, m->check_fd, m->check, path);
+    eqf_about(arena_ctx(a), m->directory, NULL);
     return safetensors_parse(a, path, bytes, m->check->bytes, count);
 }
 

@@ -204,6 +204,41 @@ static void test_dims(void **state)
     expect_error(2, "twice", "inspect %s --dim s=4 --dim s=4", file);
 }
 
+/* More than any memory has: exit 3 where it could be had elsewhere, 1 where no number holds it; the
+ * file is named, and the tensor or operator where there is one. */
+static void test_memory(void **state)
+{
+    (void)state;
+    tool_put("out.eqf", "(program o (dims (M 1000000) (N 1000000)) (input X f32 (M))\n"
+                        "  (input Y f32 (N)) (output Z (mul X Y) (M N)))\n");
+    tool_put("in.eqf", "(program i (dims (M 1000000) (N 1000000)) (input X f32 (M N))\n"
+                       "  (output Z (reduce + X :axis M) (N)))\n");
+    tool_put("beyond.eqf", "(program b (dims (M 4000000000) (N 4000000000)) (input X f32 (M N))\n"
+                           "  (output Z (reduce + X :axis M) (N)))\n");
+    expect_error(3, "out.eqf: mul: out of memory", "optimize out.eqf -o p");
+    expect_error(3, "in.eqf: X: out of memory", "optimize in.eqf -o p");
+    expect_error(1, "beyond.eqf: X: ", "inspect beyond.eqf");
+    assert_int_equal(tool(&s, "test ! -e p"), 0);
+    /* A package that a smaller machine cannot hold, at whatever it runs out. */
+    tool_put("mid.eqf", "(program m (dims (M 3000) (N 3000)) (input X f32 (M N))\n"
+                        "  (parameter W f32 (N M)) (output Z (matmul (mul X 2) W :axis N)))\n");
+    assert_int_equal(tool(&s, "$E optimize mid.eqf -o mid.pkg"), 0);
+    int refused = 0;
+    for (int kib = 20000; kib < 200000; kib += 10000) {
+        char command[200];
+        snprintf(command, sizeof command, "ulimit -v %d; $E run mid.pkg --check --threads 1", kib);
+        if (tool(&s, command) == 0)
+            continue;
+        if (s.code == 127 || strstr(s.err, "shared libraries"))
+            continue; /* the tool itself was not loaded */
+        refused++;
+        expect_line(command, 3, "mid.pkg");
+        assert_non_null(strstr(s.err, "memory"));
+    }
+    if (!refused)
+        print_message("no limit on memory holds here: its errors were not seen\n");
+}
+
 /* Names of a program may hold anything; what reaches a terminal commands it nothing. */
 static void test_names(void **state)
 {
@@ -268,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),  cmocka_unit_test(test_options),
         cmocka_unit_test(test_words),  cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_names),  cmocka_unit_test(test_interrupt),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
