@@ -215,7 +215,7 @@ static void test_memory(void **state)
                        "  (output Z (reduce + X :axis M) (N)))\n");
     tool_put("beyond.eqf", "(program b (dims (M 4000000000) (N 4000000000)) (input X f32 (M N))\n"
                            "  (output Z (reduce + X :axis M) (N)))\n");
-    expect_error(3, "out.eqf: mul: out of memory", "optimize out.eqf -o p");
+    expect_error(3, "out.eqf: 2:31: out of memory", "optimize out.eqf -o p");
     expect_error(3, "in.eqf: X: out of memory", "optimize in.eqf -o p");
     expect_error(1, "beyond.eqf: X: ", "inspect beyond.eqf");
     assert_int_equal(tool(&s, "test ! -e p"), 0);
@@ -267,6 +267,52 @@ static void test_names(void **state)
     }
 }
 
+/* What a command prints where its standard error is a terminal. */
+static void on_terminal(const char *command, char *shown, size_t size)
+{
+    char line[500];
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    const char *name = ptsname(terminal);
+    assert_non_null(name);
+    int other = open(name, O_RDWR | O_NOCTTY); /* what was printed stays while this is open */
+    snprintf(line, sizeof line, "%s 2>%s", command, name);
+    tool(&s, line);
+    fcntl(terminal, F_SETFL, O_NONBLOCK);
+    ssize_t n = read(terminal, shown, size - 1);
+    shown[n > 0 ? n : 0] = 0;
+    close(other);
+    close(terminal);
+}
+
+/* After two seconds whoever watches a terminal sees what is done, and at the end nothing of it. */
+static void test_progress(void **state)
+{
+    (void)state;
+    static const char *const slow[] = {
+        "$E bench large.pkg --budget 3.5s",
+        "timeout -s INT 4 $E rules check fine.rules --instances 1000000",
+        "timeout -s INT 4 $E egraph run " EQF_TEST_DIR "/conformance/egg-suite.eqf --repeat 300",
+    };
+    char shown[4096];
+    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
+        on_terminal(slow[i], shown, sizeof shown);
+        if (!strstr(shown, " ... 3 s"))
+            fail_msg("%s: showed %s", slow[i], shown);
+        const char *last = shown; /* what follows the last clearing of the line */
+        for (const char *at = shown; (at = strstr(at, "\r\033[K")); last = at)
+            at += 4;
+        if (strstr(last, " ... "))
+            fail_msg("%s: left %s", slow[i], last);
+    }
+    on_terminal("$E bench large.pkg --budget 2.5s --quiet", shown, sizeof shown);
+    assert_string_equal(shown, "");
+    on_terminal("$E bench large.pkg --budget 0.1s", shown, sizeof shown);
+    assert_string_equal(shown, "");
+    assert_int_equal(tool(&s, "$E bench large.pkg --budget 2.5s"), 0);
+    assert_string_equal(s.err, "");
+}
+
 /* Interrupted while it works: 130, one line, and what was found so far stays. */
 static void test_interrupt(void **state)
 {
@@ -304,7 +350,8 @@ int main(void)
         cmocka_unit_test(test_files),  cmocka_unit_test(test_options),
         cmocka_unit_test(test_words),  cmocka_unit_test(test_dims),
         cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_names),  cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_names),  cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_interrupt),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
