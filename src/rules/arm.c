@@ -1,4 +1,4 @@
-/* Rules as the engine runs them. Matching, guards on classes and plain right sides are the
+/* Rules of files as the engine runs them. Matching, guards on classes and plain right sides are the
  * engine's; a right side that computes (a set, an extent, a number) is built here from the rule's
  * own term. Each rule has one engine guard, which sees all of its variables: dtypes, numbers on the
  * left, and the rule's :when. */
@@ -18,7 +18,7 @@ void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b)
 
 static void bind(const rl_graph *g, const rl_rule *r, const eqf_class *args, rl_env *env)
 {
-    *env = (rl_env){.rule = r, .extent = g->extent};
+    *env = (rl_env){.rule = r, .extent = g->extent, .ragged = g->ragged};
     for (i64 v = 0; v < r->n_vars; v++) {
         rl_binding *b = &env->at[v];
         b->id = args[v].i;
@@ -179,5 +179,5 @@ void rl_arm(rl_graph *g)
         write_rule(g, r, &text);
     }
     g->rules_text = str_text(&text);
-    rl_must(g, eqf_rules_load(g->lang, "rules", eqf_text_of(g->rules_text), &g->rules));
+    rl_generate(g);
 }

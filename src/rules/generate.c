@@ -44,6 +44,10 @@ static bool passes(void *user, const eqf_egraph *e, const eqf_class *args)
     (void)e;
     if (!is_computed(&f.whole) || r->g->payloads.at[f.inner.payload].par)
         return false;
+    if (r->split)
+        return !(f.whole.facts & RL_CONSTANT) &&
+               (r->g->payloads.at[f.inner.payload].axis &
+                rl_mask(r->g, (ir_atoms){&r->g->own->splits.at[r->split - 1].whole, 1}));
     if (r->outer == IR_NO_OP)
         return f.whole.dims == 0;
     /* a value that is wanted along some axes only is stored, not computed again */
@@ -62,7 +66,8 @@ static eqf_status apply(void *user, eqf_egraph *e, eqf_class root, const eqf_cla
         firing f = firing_of(r, args);
         f.inner.kids = f.kids;
         rl_builder b = {.make = rl_add_node, .user = r->g};
-        u32 c = rl_pass_on(r->g, &b, r->outer, f.outer_payload, &f.inner);
+        u32 c = r->split ? rl_split_reduction(r->g, &b, r->split - 1, &f.inner)
+                         : rl_pass_on(r->g, &b, r->outer, f.outer_payload, &f.inner);
         if (c)
             out->i = c;
     }
@@ -124,12 +129,15 @@ static const char combining[] =
     "(multi combine (?t (view ?e :par ?V)) => (?e (comb ?t :par ?V)) :when (when.combine ?e ?V))\n"
     "(rule view-of-combination (view (comb ?t :par ?V) :par ?V) => ?t)\n";
 
-static const char *name_of(rl_graph *g, ir_op outer, ir_op op, ir_reducer reducer, i64 arity)
+/* rename.add, view.gather.2, refine.reduce.max, split.1.matmul */
+static const char *name_of(rl_graph *g, const rl_generated *r)
 {
-    const char *inner = rl_operator_name(g->a, op, reducer);
-    const char *count = ir_row(op)->arity < 0 ? arena_printf(g->a, ".%lld", (long long)arity) : "";
-    return arena_printf(g->a, "%s.%s%s", outer == IR_NO_OP ? "refine" : ir_row(outer)->name, inner,
-                        count);
+    const char *what = r->outer == IR_NO_OP ? "refine" : ir_row(r->outer)->name;
+    if (r->split)
+        what = arena_printf(g->a, "split.%lld", (long long)r->split);
+    what = arena_printf(g->a, "%s.%s", what, rl_operator_name(g->a, r->op, r->reducer));
+    return ir_row(r->op)->arity < 0 ? arena_printf(g->a, "%s.%lld", what, (long long)r->arity)
+                                    : what;
 }
 
 static bool is_known(const rl_graph *g, const char *name)
@@ -140,25 +148,31 @@ static bool is_known(const rl_graph *g, const char *name)
     return false;
 }
 
-static void generate(rl_graph *g, ir_op outer, eqf_op engine_op)
+static void generate(rl_graph *g, ir_op outer, i64 split, eqf_op engine_op)
 {
     const rl_operator *o = &g->operators.at[engine_op.i];
-    i64 arity = g->lang->ops.at[engine_op.i].arity;
-    const char *name = name_of(g, outer, o->op, o->reducer, arity);
-    if (is_known(g, name))
-        return;
     rl_generated *r = NEW(g->a, rl_generated);
-    *r = (rl_generated){
-        g, name, outer, o->op, o->reducer, engine_op, arity, keyword_of(o->op) != NULL};
-    eqf_guard guard = {.name = arena_printf(g->a, "when.%s", name),
-                       .arity = (unsigned)(arity + r->has_payload + (outer != IR_NO_OP)),
+    *r = (rl_generated){.g = g,
+                        .outer = outer,
+                        .op = o->op,
+                        .split = split,
+                        .reducer = o->reducer,
+                        .engine_op = engine_op,
+                        .arity = g->lang->ops.at[engine_op.i].arity,
+                        .has_payload = keyword_of(o->op) != NULL};
+    r->name = name_of(g, r);
+    if (is_known(g, r->name))
+        return;
+    eqf_guard guard = {.name = arena_printf(g->a, "when.%s", r->name),
+                       .arity = (unsigned)(r->arity + r->has_payload + (outer != IR_NO_OP)),
                        .holds = passes,
                        .user = r};
-    eqf_dynamic dynamic = {arena_printf(g->a, "build.%s", name), apply, r};
+    eqf_dynamic dynamic = {arena_printf(g->a, "build.%s", r->name), apply, r};
     rl_must(g, eqf_guard_add(g->lang, &guard));
     rl_must(g, eqf_dynamic_add(g->lang, &dynamic));
     vec_push(g->a, &g->generated, r);
-    write_rule(g, r, &g->generated_text);
+    bool tiles = outer == IR_view || (outer == IR_NO_OP && !split);
+    write_rule(g, r, tiles ? &g->tiling_text : &g->moving_text);
 }
 
 static void generate_for(rl_graph *g, eqf_op op)
@@ -169,31 +183,51 @@ static void generate_for(rl_graph *g, eqf_op op)
         g->lang->ops.at[op.i].arity > MOST_OPERANDS)
         return;
     for (i64 i = 0; i < COUNT_OF(outer); i++)
-        generate(g, outer[i], op);
-    if (how == RL_REDUCES || how == RL_MULTIPLIES)
-        generate(g, IR_NO_OP, op);
+        generate(g, outer[i], 0, op);
+    if (how != RL_REDUCES && how != RL_MULTIPLIES)
+        return;
+    generate(g, IR_NO_OP, 0, op);
+    for (i64 i = 0; i < g->split_count; i++)
+        generate(g, IR_NO_OP, 1 + i, op);
+}
+
+static eqf_rules *load(rl_graph *g, const char *what, const char *first, const char *second,
+                       const char *third)
+{
+    eqf_rules *rules;
+    const char *text = arena_printf(g->a, "%s%s%s", first, second, third);
+    rl_must(g, eqf_rules_load(g->lang, what, eqf_text_of(text), &rules));
+    vec_push(g->a, &g->loaded, rules);
+    return rules;
 }
 
 void rl_generate(rl_graph *g)
 {
     i64 before = g->generated.n;
-    if (!g->generated_rules) {
+    bool is_first = g->loaded.n == 0;
+    if (is_first) {
         static const ir_op ours[] = {IR_view, IR_comb, IR_rename, IR_slice, IR_splitdim};
         for (i64 i = 0; i < COUNT_OF(ours); i++)
             rl_operator_head(g, ours[i], IR_NO_REDUCER, 1, 0);
         eqf_guard guard = {.name = "when.combine", .arity = 2, .holds = combines, .user = g};
         rl_must(g, eqf_guard_add(g->lang, &guard));
-        g->generated_text = str_new(g->a);
-        str_add(&g->generated_text, combining);
+        g->moving_text = str_new(g->a);
+        g->tiling_text = str_new(g->a);
+        str_add(&g->tiling_text, combining);
     }
     for (u32 k = 0; k < (u32)g->operators.n; k++)
         if (g->operators.at[k].op != IR_NO_OP)
             generate_for(g, (eqf_op){k});
-    if (g->generated_rules && g->generated.n == before)
+    if (!is_first && g->generated.n == before)
         return;
-    rl_must(g, eqf_rules_load(g->lang, "generated", eqf_text_of(str_text(&g->generated_text)),
-                              &g->generated_rules));
-    vec_push(g->a, &g->loaded, g->generated_rules);
+    g->rules = load(g, "rules", g->rules_text, str_text(&g->moving_text), "");
+    g->tiling = load(g, "tiling", str_text(&g->tiling_text), "", "");
+}
+
+eqf_rules *rl_all_rules(rl_graph *g)
+{
+    rl_generate(g);
+    return load(g, "all", g->rules_text, str_text(&g->moving_text), str_text(&g->tiling_text));
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
@@ -212,16 +246,18 @@ static rl_shape shape_of(const rl_terms *j, arena *a, u32 id)
     return (rl_shape){x->op, x->reducer, x->payload, kids, x->n};
 }
 
-static bool is_passed_on(rl_terms *j, u32 from, u32 to, bool has_outer)
+static bool is_passed_on(rl_terms *j, u32 from, u32 to, const rl_generated *r)
 {
     const rl_record *x = &j->at.at[from];
+    bool has_outer = r->outer != IR_NO_OP;
     if (has_outer && (x->n != 1 || x->op == IR_NO_OP))
         return false;
     ir_op outer = has_outer ? x->op : IR_NO_OP;
     u32 payload = has_outer ? x->payload : 0;
     rl_shape inner = shape_of(j, j->a, has_outer ? x->kids[0] : from);
     rl_builder b = {.make = write_term, .user = j};
-    u32 built = rl_pass_on(j->g, &b, outer, payload, &inner);
+    u32 built = r->split ? rl_split_reduction(j->g, &b, r->split - 1, &inner)
+                         : rl_pass_on(j->g, &b, outer, payload, &inner);
     return built && rl_terms_same(j, built, to);
 }
 
@@ -238,7 +274,7 @@ bool rl_generated_step(rl_graph *g, const char *reason, const char *left, const 
         return false;
     rl_terms *j = rl_terms_new(g, arena_child(g->a));
     u32 from = rl_terms_read(j, left), to = rl_terms_read(j, right);
-    *out = from && to && is_passed_on(j, from, to, r->outer != IR_NO_OP) ? EQF_HOLDS : EQF_REFUSED;
+    *out = from && to && is_passed_on(j, from, to, r) ? EQF_HOLDS : EQF_REFUSED;
     arena_free(j->a);
     return true;
 }

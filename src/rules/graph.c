@@ -469,7 +469,6 @@ static void release(void *p)
     rl_graph *g = p;
     for (i64 i = 0; i < g->loaded.n; i++)
         eqf_rules_free(g->loaded.at[i]);
-    eqf_rules_free(g->rules);
     eqf_egraph_free(g->engine);
     eqf_lang_free(g->lang);
 }

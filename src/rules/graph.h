@@ -42,6 +42,11 @@ const eqf_rules *rl_graph_rules(const rl_graph *g);
 /* Runs the rules until nothing changes or a limit is reached. Throws EQF_E_CONTRADICTION naming the
  * rule and both types. */
 eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
+/* Declares a split of an atom of the graph's program into `parts` outer positions (fewer when the last
+ * ones would be empty), and lets every reduction over it be done part by part: the rules, run again,
+ * find what follows. Throws EQF_E_ARGUMENT for parts of fewer than two positions, EQF_E_LIMIT when
+ * there are more than 64 atoms, EQF_E_UNSUPPORTED when the program itself has splits. */
+ir_split rl_graph_split(rl_graph *g, ir_atom atom, i64 parts);
 /* Tiles the outputs: to every value that they need from a value cut along all its axes. Tiles are
  * computed by the operator over its operands' tiles, down to inputs and to values that have to be
  * stored. To be run after (or with) the rules; leaves the e-graph saturated unless a limit is

@@ -40,6 +40,7 @@ struct rl_graph {
     i64 n_atoms, extent[64];
     ir_atom atom[64];
     u64 ragged;          /* parts of a split with dead lanes */
+    i64 split_count;     /* splits of `own` that reductions follow: those asked for */
     VEC(u8) atom_index; /* by atom: number + 1 */
     VEC(const rl_closed *) closed;
     eqf_lang *lang;
@@ -51,10 +52,10 @@ struct rl_graph {
     VEC(rl_leaf) leaves; /* by head of the symbol */
     rl_armed *armed;
     VEC(const struct rl_generated *) generated;
-    str generated_text;
-    eqf_rules *generated_rules; /* all of them, NULL: none yet */
-    VEC(eqf_rules *) loaded;    /* what is to be freed: explanations refer to earlier sets too */
-    const char *rules_text; /* as the engine read them */
+    str moving_text, tiling_text;
+    eqf_rules *tiling;       /* `rules` are those of whole tensors: files', and index maps moving */
+    VEC(eqf_rules *) loaded; /* all ever: explanations refer to earlier sets too */
+    const char *rules_text; /* those of files, as the engine reads them */
     eqf_class *classes;     /* by term */
     VEC(const char *) chains; /* texts of reductions that were repaired: hints for proofs */
     VEC(u64) tried;           /* hashes of those that were looked at */
@@ -129,19 +130,26 @@ u32 rl_pass_on(rl_graph *g, const rl_builder *b, ir_op outer, u32 outer_payload,
 /* Can tiles of the value be read, whatever else computes them? */
 bool rl_is_load(const rl_type *t);
 
+/* Reduces over the parts of a split atom, the inner one first. 0 when the operator is no reduction
+ * over the atom. */
+u32 rl_split_reduction(rl_graph *g, const rl_builder *b, i64 split, const rl_shape *inner);
+
 /* A generated rule; what it does is found from the two operators. */
 typedef struct rl_generated {
     rl_graph *g;
     const char *name;
     ir_op outer, op; /* outer: view, rename, slice, splitdim, or none */
+    i64 split;       /* outer none: index of the split of `own` + 1, or 0 */
     ir_reducer reducer;
     eqf_op engine_op; /* of `op` with the reducer */
     i64 arity;
     bool has_payload;
 } rl_generated;
-/* Generates the rules for the operators that the graph knows and has none for yet, and loads them
- * into g->generated_rules. */
+/* Generates the rules for the operators and splits that the graph knows and has none for yet;
+ * g->rules and g->tiling are then complete. */
 void rl_generate(rl_graph *g);
+/* Both as one set. */
+eqf_rules *rl_all_rules(rl_graph *g);
 /* Judges of their steps and guards; false when no generated rule has this name. */
 bool rl_generated_step(rl_graph *g, const char *reason, const char *left, const char *right,
                        eqf_verdict *out);

@@ -92,7 +92,7 @@ static eqf_verdict judge_step(void *user, const char *reason, const char *left, 
     if (!r)
         return EQF_REFUSED;
     rl_terms *j = rl_terms_new(g, arena_child(g->a));
-    rl_env env = {.rule = r, .extent = g->extent};
+    rl_env env = {.rule = r, .extent = g->extent, .ragged = g->ragged};
     bool bound[RL_MAX_VARS] = {false}, holds = false;
     u32 from = rl_terms_read(j, left), to = rl_terms_read(j, right);
     if (from && to && match(j, &env, bound, r->left, from)) {
@@ -154,7 +154,7 @@ static eqf_verdict judge_guard(void *user, const char *name, const char *const *
     if (!r || (i64)n != r->n_vars)
         return EQF_REFUSED;
     rl_terms *j = rl_terms_new(g, arena_child(g->a));
-    rl_env env = {.rule = r, .extent = g->extent};
+    rl_env env = {.rule = r, .extent = g->extent, .ragged = g->ragged};
     if (bind_texts(j, r, args, &env) && rl_dtypes_fit(r, &env))
         verdict = !r->when || rl_guard_holds(&env, r->when) ? EQF_HOLDS
                   : holds_with_facts(r, &env)               ? EQF_ASSUMED
@@ -169,9 +169,8 @@ eqf_checking rl_graph_checking(rl_graph *g)
     for (ir_op op = IR_NO_OP + 1; op < IR_OP_COUNT; op++)
         if ((ir_row(op)->flags & IR_COMM) && ir_row(op)->arity == 2)
             str_printf(&names, "%s%s", names.n ? " " : "", ir_row(op)->name);
-    const char *text = g->rules_text;
-    if (g->generated_rules)
-        text = arena_printf(g->a, "%s%s", text, str_text(&g->generated_text));
+    const char *text = arena_printf(g->a, "%s%s%s", g->rules_text, str_text(&g->moving_text),
+                                    str_text(&g->tiling_text));
     return (eqf_checking){.rules = eqf_text_of(text),
                           .commutative = eqf_text_of(str_text(&names)),
                           .step = judge_step,

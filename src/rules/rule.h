@@ -196,6 +196,7 @@ typedef struct rl_env {
     const rl_rule *rule;
     rl_binding at[RL_MAX_VARS];
     const i64 *extent; /* by atom; NULL where sets are artificial */
+    u64 ragged;        /* parts of a split with dead lanes: how many count is no one number */
 } rl_env;
 
 u64 rl_set_value(const rl_env *env, const rl_set *s);

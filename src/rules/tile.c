@@ -143,7 +143,7 @@ eqf_run_report rl_graph_tile(rl_graph *g, const eqf_schedule *schedule)
             want(g, rl_graph_class(g, g->p->outputs.at[i].term));
     rl_must(g, eqf_rebuild(g->engine));
     do
-        add_report(&report, rl_run(g, g->generated_rules, schedule));
+        add_report(&report, rl_run(g, g->tiling, schedule));
     while (report.stop == EQF_STOP_SATURATED && complete_all(g));
     return report;
 }

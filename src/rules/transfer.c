@@ -9,6 +9,7 @@
  *     (view (matmul a b :axis K) V)     = (reduce + (tile-matmul (view a V+K) (view b V+K)) :par K)
  *     (view (gather x i ... :axis K) V) = (gather (view x V-K) (view i V) ... :axis K)
  *     (map (op x ...))                  = (op (map x) ...)
+ *     (reduce R x :axis K+k)            = (reduce R (reduce R (splitdim k x) :axis K+k.i) :axis k.o)
  *
  * The same function builds these in an e-graph and, for the judges, from a proof's text. */
 #include "rules/graph_impl.h"
@@ -136,16 +137,45 @@ static u32 pass_map(const passing *p, ir_op outer, u32 payload, const rl_shape *
     return make(p, x->op, x->reducer, x->payload, kids, x->n).id;
 }
 
+static bool is_whole(const rl_shape *x)
+{
+    for (i64 i = 0; i < x->n; i++)
+        if (x->kids[i].type.axes || x->kids[i].type.kind != IR_A_VALUE)
+            return false;
+    return true;
+}
+
+u32 rl_split_reduction(rl_graph *g, const rl_builder *b, i64 split, const rl_shape *inner)
+{
+    passing p = {g, b};
+    const ir_split *s = &g->own->splits.at[split];
+    u64 whole = rl_mask(g, (ir_atoms){&s->whole, 1}), outer = rl_mask(g, (ir_atoms){&s->outer, 1});
+    u64 parts = outer | rl_mask(g, (ir_atoms){&s->inner, 1});
+    rl_transfer how = rl_transfer_of(inner->op);
+    u64 axis = g->payloads.at[inner->payload].axis;
+    if ((how != RL_REDUCES && how != RL_MULTIPLIES) || !is_whole(inner) || !(axis & whole) ||
+        g->payloads.at[inner->payload].par)
+        return 0;
+    u32 cut = rl_payload_id(g, IR_splitdim,
+                            (ir_attr){.axis = {&s->whole, 1},
+                                      .to = {(ir_atom[]){s->outer, s->inner}, 2}});
+    rl_built kids[2];
+    for (i64 i = 0; i < inner->n; i++) {
+        if (inner->kids[i].type.dims & parts)
+            return 0;
+        kids[i] = map_operand(&p, IR_splitdim, cut, inner->kids[i]);
+    }
+    u32 over = rl_axis_payload(g, inner->op, (axis & ~whole) | (parts & ~outer));
+    ir_reducer r = how == RL_MULTIPLIES ? IR_SUM : inner->reducer;
+    rl_built first = make(&p, inner->op, inner->reducer, over, kids, inner->n);
+    return make(&p, IR_reduce, r, rl_axis_payload(g, IR_reduce, outer), &first, 1).id;
+}
+
 u32 rl_pass_on(rl_graph *g, const rl_builder *b, ir_op outer, u32 outer_payload,
                const rl_shape *inner)
 {
     passing p = {g, b};
-    if (inner->n > RL_MAX_VARS)
-        return 0;
-    for (i64 i = 0; i < inner->n; i++)
-        if (inner->kids[i].type.axes || inner->kids[i].type.kind != IR_A_VALUE)
-            return 0;
-    if (g->payloads.at[inner->payload].par)
+    if (inner->n > RL_MAX_VARS || !is_whole(inner) || g->payloads.at[inner->payload].par)
         return 0;
     if (outer == IR_NO_OP || outer == IR_view)
         return pass_view(&p, outer == IR_view ? g->payloads.at[outer_payload].par : 0, inner);

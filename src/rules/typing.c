@@ -465,6 +465,8 @@ static built build(const rl_env *env, const rl_term *t, dtype free, const rl_bui
 {
     if (t->kind == RL_TERM_VAR)
         return (built){env->at[t->var].id, env->at[t->var].type};
+    if (t->kind == RL_TERM_EXTENT && (rl_set_value(env, t->axis) & env->ragged))
+        return (built){0};
     if (t->kind != RL_TERM_OP) {
         rl_type type = number_type(env, t, free);
         rl_label l = {.op = IR_const, .dtype = (dtype)type.dtype, .number = type.number};

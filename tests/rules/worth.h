@@ -15,6 +15,23 @@ typedef struct worth {
     const char *wrong;  /* NULL, or two terms of a class that differ */
 } worth;
 
+/* Zero in dead lanes: what they hold means nothing. */
+static inline ir_term worth_live(ir_program *p, ir_term t)
+{
+    for (i64 i = 0; i < p->splits.n; i++) {
+        ir_split s = p->splits.at[i];
+        ir_atoms d = ir_get(p, t)->dims;
+        if (!ir_is_ragged(p, s.outer) || !ir_has(d, s.outer) || !ir_has(d, s.inner))
+            continue;
+        dtype type = (dtype)ir_get(p, t)->dtype;
+        ir_term zero = dtype_is_float(type) ? ir_f(p, type, 0) : ir_i(p, type, 0);
+        ir_term first = ir_2(p, IR_mul, ir_iota(p, s.outer), ir_i(p, DT_i64, ir_extent(p, s.inner)));
+        ir_term at = ir_2(p, IR_add, first, ir_iota(p, s.inner));
+        t = ir_where(p, ir_2(p, IR_lt, at, ir_i(p, DT_i64, ir_extent(p, s.whole))), t, zero);
+    }
+    return t;
+}
+
 /* Tile counts, and for the axes of more than one tile an atom that counts its tiles. */
 typedef struct worth_cut {
     i64 *tiles;
@@ -35,7 +52,7 @@ static inline ir_term worth_closed(ir_program *p, const worth_cut *cut, ir_term 
         else
             t = ir_reduce_par(p, r, t, attr.par);
     }
-    return ir_comb(p, t, ir_get(p, t)->axes);
+    return worth_live(p, ir_comb(p, t, ir_get(p, t)->axes));
 }
 
 static inline void worth_output(ir_program *p, const char *name, ir_term t)

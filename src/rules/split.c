@@ -1,0 +1,30 @@
+/* Dim splits: an atom becomes two, and every reduction over it goes over the inner part first. The
+ * forms stay in the classes of the whole; what reductions over parts allow is found by the ordinary
+ * rules (rules/split.rules holds the one that is special to parts).           (space.md §6 D) */
+#include "rules/graph_impl.h"
+
+ir_split rl_graph_split(rl_graph *g, ir_atom atom, i64 parts)
+{
+    ir_program *own = g->own;
+    if ((i64)atom.i >= g->atom_index.n || !g->atom_index.at[atom.i])
+        eqf_throw(g->ctx, EQF_E_ARGUMENT, g->p->file, NULL, "no dim of what is optimized");
+    i64 extent = ir_extent(own, atom), inner = parts > 0 ? 1 + (extent - 1) / parts : 0;
+    const char *name = ir_atom_name(own, atom);
+    if (parts < 2 || inner < 2)
+        eqf_throw(g->ctx, EQF_E_ARGUMENT, g->p->file, name,
+                  "%lld parts of a dim of extent %lld: there have to be two at least, of two "
+                  "positions at least",
+                  (long long)parts, (long long)extent);
+    if (own->splits.n != g->split_count)
+        eqf_throw(g->ctx, EQF_E_UNSUPPORTED, g->p->file, name,
+                  "the program splits dims itself");
+    parts = 1 + (extent - 1) / inner; /* none of them empty */
+    ir_split s = {atom, ir_atom_new(own, arena_printf(g->a, "%s.o", name), parts),
+                  ir_atom_new(own, arena_printf(g->a, "%s.i", name), inner)};
+    ir_split_new(own, s.whole, s.outer, s.inner);
+    rl_number_atom(g, s.outer);
+    rl_number_atom(g, s.inner);
+    g->split_count++;
+    rl_generate(g);
+    return s;
+}
