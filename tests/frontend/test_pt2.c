@@ -196,6 +196,53 @@ static void test_weights(void **state)
     assert_true(out[0] == 1.0f);
 }
 
+/* What can be used where it lies: whole or a part of a record, not strided, compressed or absent. */
+static void test_mapped_weights(void **state)
+{
+    fixture *f = *state;
+    fe_program *p = read_base(f);
+    const fe_weight *w = p->weights;
+    int mapped = 0;
+    for (int64_t i = 0; i < p->n_weights; i++) {
+        const void *at = fe_weight_map(p, &w[i]);
+        if (!at)
+            continue;
+        uint8_t out[64];
+        assert_true(w[i].bytes <= (int64_t)sizeof out);
+        fe_weight_read(p, &w[i], out);
+        assert_memory_equal(at, out, (size_t)w[i].bytes);
+        mapped++;
+    }
+    assert_true(mapped >= 1);
+    assert_null(fe_weight_map(p, &w[0])); /* strided */
+    assert_null(fe_weight_map(p, &w[1]));
+    assert_null(fe_weight_map(p, &w[2])); /* absent */
+    assert_non_null(fe_weight_map(p, &w[3]));
+}
+
+static void test_compressed_weights(void **state)
+{
+    fixture *f = *state;
+    for (int64_t i = 0; i < f->w.n; i++)
+        f->w.at[i].deflate = f->w.at[i].size > 0;
+    fe_program *p = read_base(f);
+    for (int64_t i = 0; i < p->n_weights; i++)
+        assert_null(fe_weight_map(p, &p->weights[i]));
+}
+
+static void test_damaged_mapped_weight(void **state)
+{
+    fixture *f = *state;
+    pw_find(&f->w, "base/data/weights/weight_1")->lie_crc = 0x12345678;
+    fe_program *p = read_base(f);
+    trap t;
+    TRY (f->ctx, t) {
+        fe_weight_map(p, &p->weights[3]);
+    }
+    assert_int_equal(t.status, EQF_E_DATA);
+    assert_string_equal(eqf_diag_get(f->ctx, 0).place, p->weights[3].fqn);
+}
+
 static void test_absent_weight(void **state)
 {
     fixture *f = *state;
@@ -722,6 +769,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nodes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_symbols, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_weights, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mapped_weights, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_compressed_weights, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_damaged_mapped_weight, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_absent_weight, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_absent_weights_are_no_ties, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damaged_weight, set_up, tear_down),
