@@ -171,12 +171,11 @@ eqf_head rl_closed_head(rl_graph *g, ir_term t)
         c = is_reducer ? reducer_of(g, t) : lambda_of(g, t);
         vec_push(g->a, &g->closed, c);
     }
-    rl_leaf leaf = {is_reducer ? IR_reducer : IR_lambda,
-                    {0},
-                    {.dtype = DT_bool,
-                     .kind = is_reducer ? IR_A_REDUCER : IR_A_LAMBDA,
-                     .closed = c},
-                    0};
+    rl_leaf leaf = {
+        is_reducer ? IR_reducer : IR_lambda,
+        {0},
+        {.dtype = DT_bool, .kind = is_reducer ? IR_A_REDUCER : IR_A_LAMBDA, .closed = c},
+        0};
     return rl_leaf_head(g, arena_printf(g->a, "#%s:%u", is_reducer ? "reducer" : "lambda", t.i),
                         leaf);
 }

@@ -65,8 +65,8 @@ static bool own_atoms(const entry *e, ir_atoms *list)
     if (e->p != g->p && !rl_atoms_by_name(g->own, e->p, *list, list))
         return false;
     for (i64 i = 0; i < list->n; i++)
-        if (list->at[i].i && ((i64)list->at[i].i >= g->atom_index.n ||
-                              !g->atom_index.at[list->at[i].i]))
+        if (list->at[i].i &&
+            ((i64)list->at[i].i >= g->atom_index.n || !g->atom_index.at[list->at[i].i]))
             return false;
     return true;
 }
@@ -127,9 +127,9 @@ static eqf_class put_term(const entry *e, ir_term t)
     respell(g, &op, x, &n);
     if (op == IR_loop)
         n = rl_component_set(g, x, n);
-    return put(e, rl_operator_head(g, op, (ir_reducer)node->attr.reducer, n,
-                                   rl_payload_id(g, op, attr)),
-               x, n);
+    return put(
+        e, rl_operator_head(g, op, (ir_reducer)node->attr.reducer, n, rl_payload_id(g, op, attr)),
+        x, n);
 }
 
 /* Terms that `roots` need, closed ones as a whole. */

@@ -1,6 +1,6 @@
-/* The rules that nobody writes: for every operator that a graph knows, how views and index maps pass
- * it (transfer.c), as rules of the engine. Which of them may fire is a question of economy, asked
- * here; that each is true, judges find again from a proof's text. */
+/* The rules that nobody writes: for every operator that a graph knows, how views and index maps
+ * pass it (transfer.c), as rules of the engine. Which of them may fire is a question of economy,
+ * asked here; that each is true, judges find again from a proof's text. */
 #include "rules/graph_impl.h"
 
 /* ---- firing ---------------------------------------------------------------------------------- */
@@ -84,7 +84,8 @@ static bool combines(void *user, const eqf_egraph *e, const eqf_class *args)
            g->payloads.at[args[1].i].par == rl_all_axes(g, t.dims);
 }
 
-/* ---- as text ---------------------------------------------------------------------------------- */
+/* ---- as text ----------------------------------------------------------------------------------
+ */
 
 /* The keyword under which an operator's payload is printed; NULL: it has none. */
 static const char *keyword_of(ir_op op)
@@ -292,8 +293,7 @@ bool rl_generated_guard(rl_graph *g, const char *name, const char *const *args, 
     sx keyword = {.kind = SX_SYMBOL, .text = par, .n = sizeof par - 1};
     const sx *axes = n == 2 ? sx_read(j->a, "proof", args[1], (i64)strlen(args[1])) : NULL;
     u32 whole = axes && axes->n == 1 ? rl_terms_read(j, args[0]) : 0;
-    u32 payload =
-        whole ? rl_payload_of_text(g, (const sx *[]){&keyword, axes->at[0]}, 2) : 0;
+    u32 payload = whole ? rl_payload_of_text(g, (const sx *[]){&keyword, axes->at[0]}, 2) : 0;
     /* true of whatever has such tiles */
     u32 tiles = payload ? rl_terms_make(j, IR_view, IR_NO_REDUCER, payload, &whole, 1) : 0;
     *out = tiles && !j->at.at[whole].type.axes ? EQF_HOLDS : EQF_REFUSED;

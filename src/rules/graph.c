@@ -324,12 +324,11 @@ eqf_head rl_const_head(rl_graph *g, const ir_node *node)
 eqf_head rl_iota_head(rl_graph *g, ir_atom k)
 {
     ir_attr attr = {.axis = {arena_copy(g->a, &k, sizeof k), 1}};
-    rl_leaf leaf = {IR_iota,
-                    attr,
-                    {.dims = rl_mask(g, attr.axis),
-                     .dtype = DT_i64,
-                     .facts = RL_CONSTANT | RL_INDEX},
-                    0};
+    rl_leaf leaf = {
+        IR_iota,
+        attr,
+        {.dims = rl_mask(g, attr.axis), .dtype = DT_i64, .facts = RL_CONSTANT | RL_INDEX},
+        0};
     return rl_leaf_head(g, arena_printf(g->a, "#iota:%s", ir_atom_name(g->own, k)), leaf);
 }
 
@@ -405,8 +404,7 @@ static unsigned merge_types(void *user, eqf_egraph *e, void *into, const void *f
     u8 facts = a->facts | b->facts;
     bool both = a->facts & b->facts & RL_IS_NUMBER;
     if (a->dims != b->dims || a->axes != b->axes || a->dtype != b->dtype || a->kind != b->kind ||
-        a->closed != b->closed ||
-        (both && !is_same_number(a->number, b->number))) {
+        a->closed != b->closed || (both && !is_same_number(a->number, b->number))) {
         if (!g->has_conflict) {
             g->has_conflict = true;
             g->conflict[0] = *a;
@@ -423,7 +421,8 @@ static unsigned merge_types(void *user, eqf_egraph *e, void *into, const void *f
     return bits;
 }
 
-/* ---- making one ------------------------------------------------------------------------------- */
+/* ---- making one -------------------------------------------------------------------------------
+ */
 
 static void number_atoms(rl_graph *g, const bool *live)
 {
@@ -535,8 +534,10 @@ rl_type rl_graph_type(const rl_graph *g, eqf_class c)
 const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t)
 {
     str s = str_new(a);
-    static const char *const kinds[] = {[IR_A_COMPONENT] = "component ", [IR_A_BUNDLE] = "bundle ",
-                                        [IR_A_LAMBDA] = "lambda ", [IR_A_REDUCER] = "reducer "};
+    static const char *const kinds[] = {[IR_A_COMPONENT] = "component ",
+                                        [IR_A_BUNDLE] = "bundle ",
+                                        [IR_A_LAMBDA] = "lambda ",
+                                        [IR_A_REDUCER] = "reducer "};
     if (t->kind != IR_A_VALUE)
         str_add(&s, kinds[t->kind]);
     str_printf(&s, "%s ", dtype_name((dtype)t->dtype));
@@ -568,10 +569,12 @@ f64 rl_graph_flops(const rl_graph *g, eqf_node n)
     u64 dims = rl_graph_type(g, eqf_node_class(g->engine, n)).dims;
     rl_label l = rl_node_label(g, head);
     u8 class = ir_row(l.op)->class_;
-    if (class == IR_EWISE)
+    if (class == IR_EWISE || (l.op == IR_comp && l.reducer != IR_NO_REDUCER))
         return elements(g, dims);
-    if (class == IR_REDUCE || class == IR_MATMUL)
-        return elements(g, dims | l.axis) * (class == IR_MATMUL ? 2 : 1);
+    if (class == IR_MATMUL || l.op == IR_tile_matmul)
+        return 2 * elements(g, dims | l.axis);
+    if (class == IR_REDUCE)
+        return elements(g, dims | l.axis);
     return l.op == IR_scan || l.op == IR_opaque ? elements(g, dims) : 0;
 }
 

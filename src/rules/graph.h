@@ -6,8 +6,8 @@
  * numbers, iotas) are symbols. Commutative rows and matmul are unordered: operands align by atom,
  * so order says nothing.
  *
- * Tiled forms are e-nodes too: `loop` over the set of its components, `get`, `run`, `comp.R` over its
- * body and, when it is rolled, its transport and producers, `comp` over a reducer and leaves.
+ * Tiled forms are e-nodes too: `loop` over the set of its components, `get`, `run`, `comp.R` over
+ * its body and, when it is rolled, its transport and producers, `comp` over a reducer and leaves.
  * Lambdas and reducers are leaves that name an interned closed term. Tuples leave no e-node.
  *
  * Atoms are numbered within one graph, at most 64. Float dtypes are one: f64 if any value of the
@@ -42,10 +42,11 @@ const eqf_rules *rl_graph_rules(const rl_graph *g);
 /* Runs the rules until nothing changes or a limit is reached. Throws EQF_E_CONTRADICTION naming the
  * rule and both types. */
 eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
-/* Declares a split of an atom of the graph's program into `parts` outer positions (fewer when the last
- * ones would be empty), and lets every reduction over it be done part by part: the rules, run again,
- * find what follows. Throws EQF_E_ARGUMENT for parts of fewer than two positions, EQF_E_LIMIT when
- * there are more than 64 atoms, EQF_E_UNSUPPORTED when the program itself has splits. */
+/* Declares a split of an atom of the graph's program into `parts` outer positions (fewer when the
+ * last ones would be empty), and lets every reduction over it be done part by part: the rules, run
+ * again, find what follows. Throws EQF_E_ARGUMENT for parts of fewer than two positions,
+ * EQF_E_LIMIT when there are more than 64 atoms, EQF_E_UNSUPPORTED when the program itself has
+ * splits. */
 ir_split rl_graph_split(rl_graph *g, ir_atom atom, i64 parts);
 /* Tiles the outputs: to every value that they need from a value cut along all its axes. Tiles are
  * computed by the operator over its operands' tiles, down to inputs and to values that have to be
@@ -60,14 +61,16 @@ eqf_class rl_graph_find(rl_graph *g, const ir_program *q, ir_term t);
 rl_type rl_graph_type(const rl_graph *g, eqf_class c);
 /* "f32 {M K}, K partition" */
 const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t);
-/* Operations of one e-node, as ir_node_flops counts them; 0 where the result is folded once. */
+/* Operations of one e-node, as ir_node_flops counts them (one tile an axis); 0 where the result is
+ * folded once. */
 f64 rl_graph_flops(const rl_graph *g, eqf_node n);
 
 /* ---- fusion (fuse.c) --------------------------------------------------------------------------
  */
 
 typedef enum rl_fuse_mode {
-    RL_FUSE_LATE, /* repaired reductions only: which loops are one is decided when kernels are built */
+    RL_FUSE_LATE, /* repaired reductions only: which loops are one is decided when kernels are built
+                   */
     RL_FUSE_NODE  /* and the bundles of the reductions that operators use */
 } rl_fuse_mode;
 typedef struct rl_fuse_report {

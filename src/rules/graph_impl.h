@@ -39,8 +39,8 @@ struct rl_graph {
     dtype real;
     i64 n_atoms, extent[64];
     ir_atom atom[64];
-    u64 ragged;          /* parts of a split with dead lanes */
-    i64 split_count;     /* splits of `own` that reductions follow: those asked for */
+    u64 ragged;         /* parts of a split with dead lanes */
+    i64 split_count;    /* splits of `own` that reductions follow: those asked for */
     VEC(u8) atom_index; /* by atom: number + 1 */
     VEC(const rl_closed *) closed;
     eqf_lang *lang;
@@ -55,8 +55,8 @@ struct rl_graph {
     str moving_text, tiling_text;
     eqf_rules *tiling;       /* `rules` are those of whole tensors: files', and index maps moving */
     VEC(eqf_rules *) loaded; /* all ever: explanations refer to earlier sets too */
-    const char *rules_text; /* those of files, as the engine reads them */
-    eqf_class *classes;     /* by term */
+    const char *rules_text;  /* those of files, as the engine reads them */
+    eqf_class *classes;      /* by term */
     VEC(const char *) chains; /* texts of reductions that were repaired: hints for proofs */
     VEC(u64) tried;           /* hashes of those that were looked at */
     bool has_conflict;
@@ -99,7 +99,8 @@ void rl_arm(rl_graph *g);
 /* Adds e-nodes: what rl_build needs; `user` is the graph. */
 u32 rl_add_node(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n);
 
-/* ---- rules that operators' rows imply (transfer.c, generate.c, tile.c) ------------------------- */
+/* ---- rules that operators' rows imply (transfer.c, generate.c, tile.c) -------------------------
+ */
 
 /* An e-node or term with its operands. */
 typedef struct rl_shape {
@@ -156,7 +157,8 @@ bool rl_generated_step(rl_graph *g, const char *reason, const char *left, const 
 bool rl_generated_guard(rl_graph *g, const char *name, const char *const *args, size_t n,
                         eqf_verdict *out);
 
-/* ---- programs in (enter.c, closed.c) ---------------------------------------------------------- */
+/* ---- programs in (enter.c, closed.c) ----------------------------------------------------------
+ */
 
 /* Adds the terms that the outputs of the graph's program need. */
 void rl_enter(rl_graph *g);
@@ -171,7 +173,8 @@ bool rl_atoms_by_name(ir_program *to, const ir_program *from, ir_atoms list, ir_
 /* The leaf that stands for a closed term of `own`. */
 eqf_head rl_closed_head(rl_graph *g, ir_term t);
 
-/* ---- terms outside of the e-graph (terms.c) --------------------------------------------------- */
+/* ---- terms outside of the e-graph (terms.c) ---------------------------------------------------
+ */
 
 typedef struct rl_record {
     rl_type type;

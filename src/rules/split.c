@@ -16,8 +16,7 @@ ir_split rl_graph_split(rl_graph *g, ir_atom atom, i64 parts)
                   "positions at least",
                   (long long)parts, (long long)extent);
     if (own->splits.n != g->split_count)
-        eqf_throw(g->ctx, EQF_E_UNSUPPORTED, g->p->file, name,
-                  "the program splits dims itself");
+        eqf_throw(g->ctx, EQF_E_UNSUPPORTED, g->p->file, name, "the program splits dims itself");
     parts = 1 + (extent - 1) / inner; /* none of them empty */
     ir_split s = {atom, ir_atom_new(own, arena_printf(g->a, "%s.o", name), parts),
                   ir_atom_new(own, arena_printf(g->a, "%s.i", name), inner)};

@@ -13,7 +13,8 @@ static bool want(rl_graph *g, eqf_class c)
     if (t.kind != IR_A_VALUE || t.axes || !axes || (t.facts & (RL_LOAD | RL_CONSTANT)))
         return false;
     i64 before = eqf_egraph_size(g->engine).nodes;
-    eqf_head head = rl_operator_head(g, IR_view, IR_NO_REDUCER, 1, rl_par_payload(g, IR_view, axes));
+    eqf_head head =
+        rl_operator_head(g, IR_view, IR_NO_REDUCER, 1, rl_par_payload(g, IR_view, axes));
     eqf_class tiles;
     rl_must(g, eqf_add(g->engine, head, &c, 1, &tiles));
     return eqf_egraph_size(g->engine).nodes > before;

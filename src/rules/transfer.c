@@ -2,14 +2,16 @@
  * classes. Tiling is a homomorphism: a view of an operator is the operator over views of its
  * operands, cut along the axes that they have; only where atoms are contracted an axis more comes
  * in, over which the tiles' contributions are combined. Index maps move towards the inputs the
- * same way, on whole values.                                              (space.md §4, §5, §6 R D3)
+ * same way, on whole values.                                              (space.md §4, §5, §6 R
+ * D3)
  *
  *     (view (op x ...) V)               = (op (view x V) ...)
  *     (view (reduce R x :axis K) V)     = (reduce R (reduce R (view x V+K) :axis K) :par K)
  *     (view (matmul a b :axis K) V)     = (reduce + (tile-matmul (view a V+K) (view b V+K)) :par K)
  *     (view (gather x i ... :axis K) V) = (gather (view x V-K) (view i V) ... :axis K)
  *     (map (op x ...))                  = (op (map x) ...)
- *     (reduce R x :axis K+k)            = (reduce R (reduce R (splitdim k x) :axis K+k.i) :axis k.o)
+ *     (reduce R x :axis K+k)            = (reduce R (reduce R (splitdim k x) :axis K+k.i) :axis
+ * k.o)
  *
  * The same function builds these in an e-graph and, for the judges, from a proof's text. */
 #include "rules/graph_impl.h"
@@ -156,9 +158,9 @@ u32 rl_split_reduction(rl_graph *g, const rl_builder *b, i64 split, const rl_sha
     if ((how != RL_REDUCES && how != RL_MULTIPLIES) || !is_whole(inner) || !(axis & whole) ||
         g->payloads.at[inner->payload].par)
         return 0;
-    u32 cut = rl_payload_id(g, IR_splitdim,
-                            (ir_attr){.axis = {&s->whole, 1},
-                                      .to = {(ir_atom[]){s->outer, s->inner}, 2}});
+    u32 cut = rl_payload_id(
+        g, IR_splitdim,
+        (ir_attr){.axis = {&s->whole, 1}, .to = {(ir_atom[]){s->outer, s->inner}, 2}});
     rl_built kids[2];
     for (i64 i = 0; i < inner->n; i++) {
         if (inner->kids[i].type.dims & parts)

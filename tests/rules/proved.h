@@ -6,7 +6,7 @@
 #include "rules/graph.h"
 
 static inline eqf_status replay(rl_graph *g, const char *proof, const char *from, const char *to,
-                         eqf_check_report *report)
+                                eqf_check_report *report)
 {
     eqf_checking checking = rl_graph_checking(g);
     return eqf_proof_check(eqf_lang_ctx(eqf_egraph_lang(rl_graph_engine(g))), eqf_text_of(proof),
@@ -33,8 +33,8 @@ static inline const char *node_text(const rl_graph *g, arena *a, eqf_extraction 
     return str_text(&s);
 }
 
-/* Steps of the proof that from = to, adding the assumptions that it rests on; its text goes to `seen`
- * when that is not NULL. Fails when the checker does not accept it. */
+/* Steps of the proof that from = to, adding the assumptions that it rests on; its text goes to
+ * `seen` when that is not NULL. Fails when the checker does not accept it. */
 static inline i64 prove(rl_graph *g, const char *from, const char *to, i64 *assumptions, str *seen)
 {
     eqf_ctx *ctx = eqf_lang_ctx(eqf_egraph_lang(rl_graph_engine(g)));

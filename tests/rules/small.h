@@ -1,4 +1,5 @@
-/* The named programs with small dims: extents 2, 3, 4 ..., distinct; 5 for two that a rename equates.
+/* The named programs with small dims: extents 2, 3, 4 ..., distinct; 5 for two that a rename
+ * equates.
  */
 #ifndef EQF_TEST_RULES_SMALL_H
 #define EQF_TEST_RULES_SMALL_H

@@ -19,10 +19,8 @@ static rl_graph_options options_of(arena *a, bool explain)
     eqf_limits limits = eqf_limits_default();
     limits.seconds = -1; /* so that no clock decides */
     limits.iterations = 100;
-    return (rl_graph_options){.rules = rl_ruleset_shipped(a),
-                              .fp = RL_APPROXIMATE,
-                              .explain = explain,
-                              .limits = limits};
+    return (rl_graph_options){
+        .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .explain = explain, .limits = limits};
 }
 
 static ir_atom atom_called(const ir_program *p, const char *name)
@@ -83,9 +81,9 @@ static void named_programs(void **state)
     (void)state;
     static const struct {
         const char *program, *atom;
-    } cases[] = {{"attention", "T"},    {"attention_causal", "T"}, {"rmsnorm_gemm", "K"},
-                 {"row_softmax", "T"},  {"lora", "K"},             {"rmsnorm_swiglu", "K"},
-                 {"self_attention", "T"}};
+    } cases[] = {
+        {"attention", "T"}, {"attention_causal", "T"}, {"rmsnorm_gemm", "K"},  {"row_softmax", "T"},
+        {"lora", "K"},      {"rmsnorm_swiglu", "K"},   {"self_attention", "T"}};
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     for (i64 k = 0; k < COUNT_OF(cases); k++) {
         arena *a = arena_new(ctx, 0);

@@ -31,6 +31,15 @@ static rl_graph *tiled(arena *a, const ir_program *p, const rl_graph_options *o)
     return g;
 }
 
+static void same_outputs(arena *a, const ir_program *p, const ir_program *q)
+{
+    tensor *x = NEW_N(a, tensor, p->outputs.n), *y = NEW_N(a, tensor, p->outputs.n);
+    ir_eval(p, small_inputs(a, p, 5), a, x, (ir_eval_options){0});
+    ir_eval(q, small_inputs(a, q, 5), a, y, (ir_eval_options){0});
+    for (i64 i = 0; i < p->outputs.n; i++)
+        assert_true(same_values(arena_ctx(a), &x[i], &y[i]));
+}
+
 static void named_programs(void **state)
 {
     (void)state;
@@ -38,7 +47,11 @@ static void named_programs(void **state)
     for (i64 k = 0; k < COUNT_OF(small_names); k++) {
         arena *a = arena_new(ctx, 0);
         rl_graph_options o = options_of(a);
-        rl_graph *g = tiled(a, small_program(a, small_names[k]), &o);
+        ir_program *p = small_program(a, small_names[k]);
+        rl_graph *g = tiled(a, p, &o);
+        rl_extracted form = rl_graph_form(g, a, EQF_DAG);
+        assert_true(form.flops > 0);
+        same_outputs(a, p, form.program);
         for (u64 seed = 0; seed < 3; seed++)
             check_worth(g, a, small_names[k], seed);
         arena_free(a);
@@ -53,9 +66,9 @@ static void forms_are_found(void **state)
     static const struct {
         const char *file, *from, *to;
     } cases[] = {
-        {"attention", "O", "O.three-loops"},   {"rmsnorm-gemm", "Y", "Y.two-kernels"},
+        {"attention", "O", "O.three-loops"},      {"rmsnorm-gemm", "Y", "Y.two-kernels"},
         {"rmsnorm-gemm", "Y", "Y.three-kernels"}, {"row-softmax", "Y", "Y.three-loops"},
-        {"lora", "Y", "Y.two-kernels"},        {"lora", "Y", "Y.folded"},
+        {"lora", "Y", "Y.two-kernels"},           {"lora", "Y", "Y.folded"},
     };
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     for (i64 k = 0; k < COUNT_OF(cases); k++) {
@@ -129,6 +142,105 @@ static void everything_is_proved(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* The judges alone, on terms of two programs: a step, and the same with one thing wrong. */
+static const char judged[] =
+    "(program judged (dims (M 4) (K 6) (N 5) (K2 6) (J 3)) (input X f32 (M K)) (input W f32 (K N)) "
+    "(input b f32 (N)) (input j i64 (J)) (let Y (matmul X W :axis K)) "
+    "(output Z (add Y b)) (output S (reduce + X :axis K)) (output L (reduce max X :axis K)) "
+    "(output G (gather X j :axis K)) (output T (rename (add (exp X) (square X)) :axis K :to K2)) "
+    "(output U (reduce + X :axis {M K})) (output V (slice (exp X) :axis K :to J :start 1 :step "
+    "2)))";
+
+static void wrong_steps_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *reason, *left, *right;
+        bool holds;
+    } cases[] = {
+        {"build.view.add", "(view (add Y b) :par {M N})",
+         "(add (view Y :par {M N}) (view b :par {N}))", true},
+        {"build.view.add", "(view (add Y b) :par {M N})",
+         "(add (view b :par {N}) (view Y :par {M N}))", true},
+        {"build.view.add", "(view (add Y b) :par {M N})", "(add (view Y :par {M N}) b)", false},
+        {"build.view.add", "(view (add Y b) :par {M N})",
+         "(mul (view Y :par {M N}) (view b :par {N}))", false},
+        {"build.view.add", "(view (add Y b) :par {M N})",
+         "(add (view Y :par {N}) (view b :par {N}))", false},
+        {"build.view.add", "(view (add Y b) :par {M N})",
+         "(add (view Y :par {M N}) (view Y :par {M N}))", false},
+        {"build.view.reduce.+", "(view (reduce.+ X :axis {K}) :par {M})",
+         "(reduce.+ (reduce.+ (view X :par {M K}) :axis {K}) :par {K})", true},
+        {"build.view.reduce.+", "(view (reduce.+ X :axis {K}) :par {M})",
+         "(reduce.+ (view X :par {M}) :axis {K})", false},
+        {"build.view.reduce.+", "(view (reduce.+ X :axis {K}) :par {M})",
+         "(reduce.max (reduce.+ (view X :par {M K}) :axis {K}) :par {K})", false},
+        {"build.view.reduce.max", "(view (reduce.max X :axis {K}) :par {M})",
+         "(reduce.+ (reduce.max (view X :par {M K}) :axis {K}) :par {K})", false},
+        {"build.view.reduce.max", "(view (reduce.max X :axis {K}) :par {M})",
+         "(reduce.max (reduce.max (view X :par {M K}) :axis {K}) :par {K})", true},
+        {"build.view.reduce.max", "(view (reduce.+ X :axis {K}) :par {M})",
+         "(reduce.max (reduce.max (view X :par {M K}) :axis {K}) :par {K})", false},
+        {"build.view.reduce.+", "(view (reduce.+ X :axis {K}) :par {M})",
+         "(reduce.+ (view X :par {M K}) :axis {K})", false}, /* partial used as complete */
+        {"build.view.matmul", "(view (matmul X W :axis {K}) :par {M N})",
+         "(reduce.+ (tile-matmul (view X :par {M K}) (view W :par {K N}) :axis {K}) :par {K})",
+         true},
+        {"build.view.matmul", "(view (matmul X W :axis {K}) :par {M N})",
+         "(tile-matmul (view X :par {M K}) (view W :par {K N}) :axis {K})", false},
+        {"build.view.matmul", "(view (matmul X W :axis {K}) :par {M N})",
+         "(reduce.+ (tile-matmul (view X :par {M K}) (view X :par {M K}) :axis {K}) :par {K})",
+         false},
+        {"build.view.gather.2", "(view (gather X j :axis {K}) :par {M J})",
+         "(gather (view X :par {M}) (view j :par {J}) :axis {K})", true},
+        {"build.view.gather.2", "(view (gather X j :axis {K}) :par {M J})",
+         "(gather (view X :par {M K}) (view j :par {J}) :axis {K})", false},
+        {"build.refine.reduce.+", "(reduce.+ X :axis {M K})",
+         "(reduce.+ (reduce.+ (view X :par {M K}) :axis {M K}) :par {M K})", true},
+        {"build.refine.reduce.+", "(reduce.+ X :axis {M K})",
+         "(reduce.+ (reduce.+ (view X :par {M K}) :axis {K}) :par {K})", false},
+        {"build.rename.add", "(rename (add (exp X) (square X)) :map (1 K 1 K2 0 none none \"\"))",
+         "(add (rename (exp X) :map (1 K 1 K2 0 none none \"\")) "
+         "(rename (square X) :map (1 K 1 K2 0 none none \"\")))",
+         true},
+        {"build.rename.add", "(rename (add (exp X) (square X)) :map (1 K 1 K2 0 none none \"\"))",
+         "(add (rename (exp X) :map (1 K 1 K2 0 none none \"\")) (square X))", false},
+        {"build.slice.exp", "(slice (exp X) :map (1 K 1 J 2 1 2 none none \"\"))",
+         "(exp (slice X :map (1 K 1 J 2 1 2 none none \"\")))", true},
+        {"build.slice.exp", "(slice (exp X) :map (1 K 1 J 2 1 2 none none \"\"))", "(exp X)",
+         false},
+        {"build.view.exp", "(slice (exp X) :map (1 K 1 J 2 1 2 none none \"\"))",
+         "(exp (slice X :map (1 K 1 J 2 1 2 none none \"\")))", true}, /* the term says which */
+        {"build.view.none", "(view (add Y b) :par {M N})",
+         "(add (view Y :par {M N}) (view b :par {N}))", false},
+    };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    rl_graph_options o = options_of(a);
+    rl_graph *g = tiled(a, ir_read(a, "judged", judged, (i64)strlen(judged)), &o);
+    eqf_checking c = rl_graph_checking(g);
+    for (i64 k = 0; k < COUNT_OF(cases); k++) {
+        static const char product[] = "(matmul X W :axis {K})";
+        str text[2] = {str_new(a), str_new(a)};
+        for (int side = 0; side < 2; side++) /* Y is short for the product */
+            for (const char *x = side ? cases[k].right : cases[k].left; *x; x++)
+                if (*x == 'Y')
+                    str_add(&text[side], product);
+                else
+                    str_add_char(&text[side], *x);
+        eqf_verdict v = c.step(c.user, cases[k].reason, str_text(&text[0]), str_text(&text[1]));
+        if (v != (cases[k].holds ? EQF_HOLDS : EQF_REFUSED))
+            fail_msg("%s: %s = %s", cases[k].reason, cases[k].left, cases[k].right);
+    }
+    const char *good[] = {"X", "{M K}"}, *bad[] = {"b", "{M K}"},
+               *two[] = {"(view X :par {M K})", "{M K}"};
+    assert_int_equal(c.guard(c.user, "when.combine", good, 2), EQF_HOLDS);
+    assert_int_equal(c.guard(c.user, "when.combine", bad, 2), EQF_REFUSED);
+    assert_int_equal(c.guard(c.user, "when.combine", two, 2), EQF_REFUSED);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
 int main(int argc, char **argv)
 {
     i64 count = argc > 1 ? atoll(argv[1]) : 100;
@@ -137,6 +249,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(forms_are_found),
         cmocka_unit_test(named_programs),
         cmocka_unit_test(everything_is_proved),
+        cmocka_unit_test(wrong_steps_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,8 +12,8 @@
 #include "rules/small.h"
 #include "rules/values.h"
 
-static const char *const names[] = {"attention-split", "attention", "layernorm-gemm", "lora",
-                                    "masks",           "mla",       "moments",        "nested",
+static const char *const names[] = {"attention-split", "attention",   "layernorm-gemm", "lora",
+                                    "masks",           "mla",         "moments",        "nested",
                                     "rmsnorm-gemm",    "row-softmax", "swiglu"};
 
 static ir_program *read_tiled(arena *a, const char *name)
@@ -124,8 +124,8 @@ static void others_are_not_found(void **state)
     rl_graph *g = graph_of(a, read_tiled(a, "row-softmax"), false);
     for (i64 k = 0; k < COUNT_OF(cases); k++) {
         char text[2000];
-        int n = snprintf(text, sizeof text, frame, cases[k].ratio, cases[k].reducer,
-                         cases[k].comps);
+        int n =
+            snprintf(text, sizeof text, frame, cases[k].ratio, cases[k].reducer, cases[k].comps);
         ir_program *q = ir_read(a, "other", text, n);
         bool found = rl_graph_find(g, q, q->outputs.at[0].term).i != 0;
         assert_int_equal(found, cases[k].found);
@@ -138,7 +138,8 @@ static eqf_class loop_of(rl_graph *g, eqf_class *comps, i64 n, u64 axes)
 {
     eqf_class c;
     n = rl_component_set(g, comps, n);
-    eqf_head head = rl_operator_head(g, IR_loop, IR_NO_REDUCER, n, rl_par_payload(g, IR_loop, axes));
+    eqf_head head =
+        rl_operator_head(g, IR_loop, IR_NO_REDUCER, n, rl_par_payload(g, IR_loop, axes));
     rl_must(g, eqf_add(g->engine, head, comps, (size_t)n, &c));
     return c;
 }
@@ -206,8 +207,7 @@ static void tell(rl_graph *g, str *axioms, const char *x, const char *y)
 {
     bool changed;
     if (eqf_union_text(g->engine, eqf_text_of(x), eqf_text_of(y), eqf_text_of("told"), &changed))
-        fail_msg("%s = %s: %s", x, y,
-                 eqf_diag_get(g->ctx, eqf_diag_count(g->ctx) - 1).message);
+        fail_msg("%s = %s: %s", x, y, eqf_diag_get(g->ctx, eqf_diag_count(g->ctx) - 1).message);
     str_printf(axioms, "(axiom told %s %s)\n", x, y);
 }
 

@@ -127,8 +127,8 @@ static inline ir_term wide_sorted(wide *m)
     i64 up = 0;
     if (!k.i)
         return x;
-    ir_term i = ir_make(p, IR_argsort,
-                        (ir_attr){.axis = {&k, 1}, .to = {&k, 1}, .ints = {&up, 1}}, &x, 1);
+    ir_term i =
+        ir_make(p, IR_argsort, (ir_attr){.axis = {&k, 1}, .to = {&k, 1}, .ints = {&up, 1}}, &x, 1);
     return ir_cast(p, DT_f32, i);
 }
 
@@ -166,8 +166,8 @@ static inline ir_term wide_grow(wide *m)
     case 14:
         return wide_moved(m, x);
     default:
-        return ir_matmul(
-            p, x, y, wide_some(m, ir_atoms_union(p, wide_dims(m, x), wide_dims(m, y))));
+        return ir_matmul(p, x, y,
+                         wide_some(m, ir_atoms_union(p, wide_dims(m, x), wide_dims(m, y))));
     }
 }
 

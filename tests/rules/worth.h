@@ -1,7 +1,7 @@
 /* Every e-node of every class is worth what its class is, tiled forms included: all are written
  * into one program and evaluated, cut into tiles. What is cut is put together for that,
- * contributions that are still to be combined are laid side by side. A value that exists only inside
- * a loop, at one of its tiles, is seen through the loop. */
+ * contributions that are still to be combined are laid side by side. A value that exists only
+ * inside a loop, at one of its tiles, is seen through the loop. */
 #ifndef EQF_TEST_RULES_WORTH_H
 #define EQF_TEST_RULES_WORTH_H
 
@@ -25,7 +25,8 @@ static inline ir_term worth_live(ir_program *p, ir_term t)
             continue;
         dtype type = (dtype)ir_get(p, t)->dtype;
         ir_term zero = dtype_is_float(type) ? ir_f(p, type, 0) : ir_i(p, type, 0);
-        ir_term first = ir_2(p, IR_mul, ir_iota(p, s.outer), ir_i(p, DT_i64, ir_extent(p, s.inner)));
+        ir_term first =
+            ir_2(p, IR_mul, ir_iota(p, s.outer), ir_i(p, DT_i64, ir_extent(p, s.inner)));
         ir_term at = ir_2(p, IR_add, first, ir_iota(p, s.inner));
         t = ir_where(p, ir_2(p, IR_lt, at, ir_i(p, DT_i64, ir_extent(p, s.whole))), t, zero);
     }
