@@ -1,22 +1,36 @@
-/* Sizes and times of tensor-level saturation beside those of the design's model (space.md §8,
- * column `alg`), and with --rules what each rule did: bench_saturate [--rules] PROGRAM.eqf ... */
+/* Sizes after each phase beside those of the design's model (`!`: over 1.3 times), with times, and
+ * with --rules what each rule of the first phase did: bench_saturate [--rules] PROGRAM.eqf ... */
 #include <stdio.h>
+#include <time.h>
 
 #include "rules/graph.h"
 
+enum { P0, ALGEBRA, TILES, LATE, NODE, STAGES };
+static const char *const stage_names[STAGES] = {"P0", "algebra", "tiles", "late", "node"};
+
+typedef struct sizes {
+    int nodes, classes;
+} sizes;
 typedef struct model {
     const char *name;
-    int nodes0, classes0, nodes, classes;
+    sizes at[STAGES];
 } model;
-/* What the model measured; printed beside, never compared. */
+/* What the design's model measured; printed beside, never compared. */
 static const model models[] = {
-    {"rmsnorm-gemm", 11, 11, 13, 12},   {"rmsnorm-mlp", 14, 14, 25, 19},
-    {"rmsnorm-swiglu", 16, 16, 29, 22}, {"rmsnorm-swiglu-gain", 18, 18, 38, 27},
-    {"layernorm-gemm", 20, 20, 94, 55}, {"lora", 10, 10, 24, 16},
-    {"ngpt", 14, 14, 14, 14},           {"row-softmax", 6, 6, 6, 6},
-    {"attention", 12, 12, 14, 13},      {"attention-causal", 17, 17, 19, 18},
-    {"self-attention", 20, 20, 34, 26}, {"differential-attention", 32, 32, 49, 40},
-    {"mla", 31, 31, 101, 57},           {"decoder-layer", 45, 45, 109, 73},
+    {"rmsnorm-gemm", {{11, 11}, {13, 12}, {43, 25}, {46, 28}, {49, 29}}},
+    {"rmsnorm-mlp", {{14, 14}, {25, 19}, {81, 41}, {86, 46}, {99, 50}}},
+    {"rmsnorm-swiglu", {{16, 16}, {29, 22}, {95, 47}, {100, 52}, {110, 55}}},
+    {"rmsnorm-swiglu-gain", {{18, 18}, {38, 27}, {121, 61}, {130, 70}, {140, 73}}},
+    {"layernorm-gemm", {{20, 20}, {94, 55}, {279, 122}, {304, 145}, {388, 167}}},
+    {"lora", {{10, 10}, {24, 16}, {66, 40}, {75, 49}, {87, 53}}},
+    {"ngpt", {{14, 14}, {14, 14}, {52, 30}, {54, 32}, {54, 32}}},
+    {"row-softmax", {{6, 6}, {6, 6}, {24, 14}, {34, 22}, {34, 22}}},
+    {"attention", {{12, 12}, {14, 13}, {50, 30}, {68, 44}, {75, 46}}},
+    {"attention-causal", {{17, 17}, {19, 18}, {63, 39}, {81, 53}, {88, 55}}},
+    {"self-attention", {{20, 20}, {34, 26}, {114, 66}, {149, 95}, {197, 109}}},
+    {"differential-attention", {{32, 32}, {49, 40}, {171, 91}, {217, 127}, {329, 150}}},
+    {"mla", {{31, 31}, {101, 57}, {306, 149}, {362, 199}, {439, 222}}},
+    {"decoder-layer", {{45, 45}, {109, 73}, {328, 170}, {378, 216}, {410, 226}}},
 };
 
 /* What each rule did. */
@@ -32,6 +46,47 @@ static void rule_counts(const rl_graph *g)
     }
 }
 
+typedef struct row {
+    sizes at[STAGES];
+    double ms[STAGES];
+    eqf_stop stop;
+    i64 bytes;
+} row;
+
+static void note(row *r, int stage, rl_graph *g, eqf_run_report run, double ms)
+{
+    eqf_size size = eqf_egraph_size(rl_graph_engine(g));
+    r->at[stage] = (sizes){(int)size.nodes, (int)size.classes};
+    r->ms[stage] = ms;
+    r->bytes = MAX(r->bytes, size.peak_bytes);
+    if (run.stop != EQF_STOP_SATURATED)
+        r->stop = run.stop;
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, row *r)
+{
+    rl_graph_options o = {
+        .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .limits = eqf_limits_default()};
+    double t0 = now_ms(), t1;
+    rl_graph *g = rl_graph_new(a, p, &o);
+    eqf_run_report run = {.stop = EQF_STOP_SATURATED};
+    note(r, P0, g, run, 0);
+    run = rl_graph_saturate(g, NULL);
+    note(r, ALGEBRA, g, run, (t1 = now_ms()) - t0);
+    run = rl_graph_tile(g, NULL);
+    note(r, TILES, g, run, (t0 = now_ms()) - t1);
+    run.stop = rl_graph_fuse(g, mode).stop;
+    note(r, mode == RL_FUSE_LATE ? LATE : NODE, g, run, (t1 = now_ms()) - t0);
+    return g;
+}
+
 static void one(eqf_ctx *ctx, const char *path, bool with_rules)
 {
     arena *a = arena_new(ctx, 0);
@@ -39,30 +94,24 @@ static void one(eqf_ctx *ctx, const char *path, bool with_rules)
     const char *text = file_read(a, path, 1 << 24, &n);
     ir_program *p = ir_read(a, path, text, n);
     const char *name = intern_text(p->names, p->name);
-    rl_graph_options o = {
-        .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .limits = eqf_limits_default()};
-    rl_graph *g = rl_graph_new(a, p, &o);
-    eqf_size before = eqf_egraph_size(rl_graph_engine(g));
-    rl_extracted as_written = rl_graph_form(g, a, EQF_DAG);
-    eqf_run_report run = rl_graph_saturate(g, NULL);
-    eqf_size after = eqf_egraph_size(rl_graph_engine(g));
-    rl_extracted found = rl_graph_form(g, a, EQF_EXACT);
+    row r = {.stop = EQF_STOP_SATURATED};
+    run_phases(a, p, RL_FUSE_LATE, &r);
+    rl_graph *g = run_phases(a, p, RL_FUSE_NODE, &r);
     const model *m = NULL;
     for (i64 i = 0; i < COUNT_OF(models); i++)
         if (strcmp(models[i].name, name) == 0)
             m = &models[i];
-    char expected[2][32] = {"", ""};
-    if (m) {
-        snprintf(expected[0], sizeof expected[0], "%d/%d", m->nodes0, m->classes0);
-        snprintf(expected[1], sizeof expected[1], "%d/%d", m->nodes, m->classes);
+    printf("%-23s", name);
+    for (int stage = 0; stage < STAGES; stage++) {
+        char got[32], expected[32] = "";
+        snprintf(got, sizeof got, "%d/%d", r.at[stage].nodes, r.at[stage].classes);
+        if (m)
+            snprintf(expected, sizeof expected, "%d/%d", m->at[stage].nodes, m->at[stage].classes);
+        bool above = m && r.at[stage].nodes > 1.3 * m->at[stage].nodes;
+        printf(" %8s %7s%c", got, expected, above ? '!' : ' ');
     }
-    char got[2][48];
-    snprintf(got[0], sizeof got[0], "%lld/%lld", (long long)before.nodes,
-             (long long)before.classes);
-    snprintf(got[1], sizeof got[1], "%lld/%lld", (long long)after.nodes, (long long)after.classes);
-    printf("%-24s %7s %7s %9s %9s %4lld %7lld %-10s %8.3f %12.4g %12.4g\n", name, got[0],
-           expected[0], got[1], expected[1], (long long)run.iterations, (long long)run.matches,
-           eqf_stop_name(run.stop), 1e3 * run.total_s, as_written.flops, found.flops);
+    printf(" %7.2f %7.2f %7.2f %7.1f  %s\n", r.ms[ALGEBRA], r.ms[TILES], r.ms[NODE],
+           (double)r.bytes / 1048576, eqf_stop_name(r.stop));
     if (with_rules)
         rule_counts(g);
     arena_free(a);
@@ -73,8 +122,10 @@ int main(int argc, char **argv)
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     if (!ctx)
         return 3;
-    printf("%-24s %7s %7s %9s %9s %4s %7s %-10s %8s %12s %12s\n", "program", "P0", "model", "alg",
-           "model", "iter", "matches", "stop", "ms", "FLOPs", "least FLOPs");
+    printf("%-23s", "e-nodes/classes");
+    for (int stage = 0; stage < STAGES; stage++)
+        printf(" %8s %7s ", stage_names[stage], "model");
+    printf(" %7s %7s %7s %7s\n", "alg ms", "tile ms", "node ms", "MiB");
     bool with_rules = argc > 1 && strcmp(argv[1], "--rules") == 0;
     trap t;
     TRY (ctx, t)
