@@ -370,8 +370,8 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
     const u32 head = mk->head, op = mk->op, n = b->n, unions = g->unions;
     if (UNLIKELY(!reserve(b, mk, root)))
         return false;
-    const u32 mask = g->slot_mask;
-    const u64 *const slot = g->slot;
+    u32 mask = g->slot_mask;
+    const u64 *slot = g->slot;
     char *const *const chunk = g->seg[arity].chunk;
     const u32 *const parent = g->parent;
     for (u32 i = 0; i < arity; i++) {
@@ -388,9 +388,13 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
         __builtin_prefetch(&slot[hash & mask]);
     }
     for (u32 j = 0; j < n; j++) {
-        u32 found = (u32)slot[b->hash[j] & mask];
-        found = found >> 29 == arity ? found : 0;
-        __builtin_prefetch(rec_of_arity(chunk, found, arity));
+        u64 s = slot[b->hash[j] & mask];
+        if ((u32)(s >> 32) == b->hash[j] && (u32)s >> 29 == arity) {
+            __builtin_prefetch(rec_of_arity(chunk, (u32)s, arity));
+            continue;
+        }
+        for (u32 i = 0; i < arity; i++) /* probably a new e-node: it joins lists */
+            __builtin_prefetch(eg_at(&g->body, parent[b->kid[i][j]] & ~EG_BODY), 1);
     }
     const u32 *root_at = b->rows;
     for (u32 j = 0; j < n; j++, root_at += b->width) {
@@ -403,7 +407,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
                 kids[i] = canonical(g, parent, kids[i]);
             hash = key_hash(head, arity, kids, commutative);
         }
-        u32 node = probe(g, hash, head, arity, kids, commutative, &where);
+        u32 node = probe(g, slot, mask, hash, head, arity, kids, commutative, &where);
         if (LIKELY(node)) {
             const u32 *rec = rec_of_arity(chunk, node, arity);
             u32 c = rec[N_CLASS];
@@ -425,6 +429,8 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
                 if (UNLIKELY(!log_ready(g, op, BATCH) || !log_ready(g, EG_OP_CLASSES, BATCH)) &&
                     !eg_reserve(g, op, arity, BATCH))
                     return false;
+                slot = g->slot;
+                mask = g->slot_mask;
             }
             continue;
         }

@@ -210,6 +210,9 @@ struct eqf_egraph {
     eg_rule_state *rule;
     u32 nrules, rules_cap;
 
+    struct eg_block *spare; /* blocks of matches kept for the next search */
+    u32 nspare;
+
     i64 bytes, peak_bytes;
     i64 scratch_bytes;
     eqf_status fail; /* why the last reservation was refused */
@@ -220,6 +223,8 @@ struct eqf_egraph {
 /* mem.c. Counted, limited, never throwing. Returns NULL and sets g->fail. */
 void *eg_resize(eg *g, void *p, i64 old_size, i64 size);
 void eg_free(eg *g, void *p, i64 size);
+/* Gives back spare blocks (match.c); what is refused is asked for again after this. */
+void eg_spare_free(eg *g);
 bool eg_col_grow(eg *g, eg_col *c);
 void eg_col_free(eg *g, eg_col *c);
 bool eg_vec_grow(eg *g, eg_vec *v, u32 need);

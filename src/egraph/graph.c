@@ -66,7 +66,8 @@ u32 eg_lookup(const eg *g, u32 head, u32 arity, const u32 *kids)
         return 0;
     bool commutative =
         g->lang->ops.at[g->lang->heads.at[head].op].flags & EQF_COMMUTATIVE;
-    return probe(g, key_hash(head, arity, kids, commutative), head, arity, kids, commutative,
+    return probe(g, g->slot, g->slot_mask, key_hash(head, arity, kids, commutative), head, arity,
+                 kids, commutative,
                  &where);
 }
 
@@ -337,7 +338,7 @@ bool eg_reserve(eg *g, u32 op, u32 arity, u32 n)
     if (UNLIKELY(op >= g->nlogs) && !eg_logs_room(g))
         return false;
     u32 slots = g->slot ? g->slot_mask + 1 : 0, size = MAX(slots, 64);
-    while (8 * ((u64)g->slot_used + n) > 5 * (u64)size)
+    while (4 * ((u64)g->slot_used + n) > 3 * (u64)size)
         size *= 2;
     if (UNLIKELY(size != slots) && !eg_slots_resize(g, size))
         return false;
@@ -376,7 +377,7 @@ static u32 add_hashed(eg *g, u32 op, u32 head, u32 arity, const u32 *kids, bool 
     u32 hash = key_hash(head, arity, kids, commutative), where = 0;
     *is_new = false;
     if (LIKELY(g->slot != NULL)) {
-        u32 n = probe(g, hash, head, arity, kids, commutative, &where);
+        u32 n = probe(g, g->slot, g->slot_mask, hash, head, arity, kids, commutative, &where);
         if (n)
             return n;
     }
@@ -429,7 +430,7 @@ u32 eg_add(eg *g, u32 head, u32 arity, const u32 *kids, const u32 *kid_nodes, u3
 
 bool eg_union_reserve_n(eg *g, u32 n)
 {
-    if (!eg_vec_room(g, &g->dirty, 4 + 2 * n))
+    if (!eg_vec_room(g, &g->dirty, 20 + 2 * n)) /* rebuild.c owes up to 16 words more at a refusal */
         return false;
     if (g->nanalyses && !eg_vec_room(g, &g->queue, 2 * n))
         return false;

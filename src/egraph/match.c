@@ -62,13 +62,37 @@ typedef struct machine {
 
 /* ---- results ------------------------------------------------------------------------------- */
 
+static i64 block_size(u32 cap)
+{
+    return (i64)sizeof(eg_block) + 4 * (i64)cap;
+}
+
+/* Full blocks are kept for the next search, a few megabytes of them: fresh pages are not cheap. */
+enum { BLOCK_WORDS = 1 << 14, SPARE_BLOCKS = 96 };
+
 void eg_matches_drop(eg *g, eg_matches *m)
 {
     eg_block *b = m->first;
-    i64 size = (i64)sizeof *b + 4 * (i64)b->cap;
     m->first = b->next;
-    eg_free(g, b, size);
-    g->scratch_bytes -= size;
+    if (b->cap == BLOCK_WORDS && g->nspare < SPARE_BLOCKS) {
+        b->next = g->spare;
+        g->spare = b;
+        g->nspare++;
+        return;
+    }
+    g->scratch_bytes -= block_size(b->cap);
+    eg_free(g, b, block_size(b->cap));
+}
+
+void eg_spare_free(eg *g)
+{
+    while (g->spare) {
+        eg_block *b = g->spare;
+        g->spare = b->next;
+        g->nspare--;
+        g->scratch_bytes -= block_size(b->cap);
+        eg_free(g, b, block_size(b->cap));
+    }
 }
 
 void eg_matches_free(eg *g, eg_matches *m)
@@ -82,13 +106,17 @@ static u32 *row_slot(eg *g, eg_matches *m)
 {
     eg_block *b = m->last;
     if (UNLIKELY(!b || b->used + m->width > b->cap)) {
-        u32 cap = b ? MIN(4 * b->cap, 1u << 14) : 64;
-        cap = MAX(cap, m->width);
-        i64 size = (i64)sizeof *b + 4 * (i64)cap;
-        eg_block *fresh = eg_resize(g, NULL, 0, size);
-        if (!fresh)
-            return NULL;
-        g->scratch_bytes += size;
+        u32 cap = MAX(b ? MIN(4 * b->cap, BLOCK_WORDS) : 64, m->width);
+        eg_block *fresh = g->spare;
+        if (cap == BLOCK_WORDS && fresh) {
+            g->spare = fresh->next;
+            g->nspare--;
+        } else {
+            fresh = eg_resize(g, NULL, 0, block_size(cap));
+            if (!fresh)
+                return NULL;
+            g->scratch_bytes += block_size(cap);
+        }
         *fresh = (eg_block){.cap = cap};
         if (b)
             b->next = fresh;

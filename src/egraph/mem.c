@@ -7,6 +7,10 @@ void *eg_resize(eg *g, void *p, i64 old_size, i64 size)
     /* While a block grows, both copies may exist. */
     i64 held = g->bytes + (size <= old_size ? 0 : size);
     i64 limit = g->options.limits.bytes;
+    if (UNLIKELY(limit >= 0 && held > limit && size > old_size && g->spare)) {
+        eg_spare_free(g);
+        held = g->bytes + size;
+    }
     if (limit >= 0 && held > limit && size > old_size) {
         g->fail = EQF_E_LIMIT;
         return NULL;

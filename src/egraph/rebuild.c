@@ -66,7 +66,7 @@ static void repair_node(eg *g, u32 n, u32 *rec)
     restamp(g, n, rec);
     u32 where = 0;
     hash = key_hash(head, arity, kids, commutative);
-    u32 m = probe(g, hash, head, arity, kids, commutative, &where);
+    u32 m = probe(g, g->slot, g->slot_mask, hash, head, arity, kids, commutative, &where);
     if (!m) {
         if (UNLIKELY(g->marks))
             eg_journal_slot(g, J_INSERT, hash, n);
@@ -102,48 +102,88 @@ static inline void fetch_slots(eg *g, u32 n, const u32 *rec)
     __builtin_prefetch(&g->slot[key_hash(rec[N_HEAD], arity, kids, commutative) & g->slot_mask], 1);
 }
 
-/* Users that are repaired together. */
-enum { USERS = 16 };
+/* Use lists of losers are read several at a time, their first users all before any is repaired: a
+ * list by itself makes each step wait for the one before. */
+enum { LISTS = 8, USERS = 32 };
+
+typedef struct use_list {
+    u32 loser, first; /* cell */
+    u32 n, rest;      /* cells read, the cell after them */
+    u32 cell[USERS];
+} use_list;
+
+/* The next cell of a list; its e-node is being fetched. */
+static inline u32 step_list(const eg *g, u32 cell)
+{
+    u32 after = eg_cell_next(g, cell), slot;
+    if (after)
+        __builtin_prefetch(eg_rec(g, eg_cell_node(g, after, &slot)));
+    return after;
+}
+
+static void read_lists(const eg *g, use_list *list, u32 count)
+{
+    u32 slot;
+    for (u32 i = 0; i < count; i++) {
+        __builtin_prefetch(eg_rec(g, eg_cell_node(g, list[i].first, &slot)));
+        list[i].rest = list[i].first;
+        list[i].n = 0;
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (u32 i = 0; i < count; i++) {
+            use_list *l = &list[i];
+            if (!l->rest || l->n == USERS)
+                continue;
+            l->cell[l->n++] = l->rest;
+            l->rest = step_list(g, l->rest);
+            more = true;
+        }
+    }
+}
 
 /* Repairs the users of one loser. False when a reservation was refused; what is left is owed. */
-static bool repair_class(eg *g, u32 loser, u32 cell)
+static bool repair_class(eg *g, use_list *list)
 {
-    u32 first = 0, last = 0, nkept = 0, winner = eg_find_halving(g, loser);
+    u32 first = 0, last = 0, nkept = 0, loser = list->loser, left = 0;
+    u32 winner = eg_find_halving(g, loser);
     bool ok = true;
-    while (cell && ok) {
-        u32 cells[USERS], n[USERS], slot[USERS], count = 0;
-        for (u32 c = cell; c && count < USERS; count++) {
-            cells[count] = c;
-            n[count] = eg_cell_node(g, c, &slot[count]);
-            const u32 *rec = eg_rec(g, n[count]);
-            c = rec[N_KIDS + eg_step(n[count]) * slot[count] + 1];
+    while (list->n && ok) {
+        u32 slot;
+        for (u32 i = 0; i < list->n; i++) {
+            u32 n = eg_cell_node(g, list->cell[i], &slot);
+            const u32 *rec = eg_rec(g, n);
             if (!(rec[N_STAMP] & S_DEAD))
-                fetch_slots(g, n[count], rec);
+                fetch_slots(g, n, rec);
         }
-        for (u32 i = 0; i < count; i++) {
-            u32 *rec = eg_rec(g, n[i]), word = N_KIDS + eg_step(n[i]) * slot[i];
-            u32 after = rec[word + 1];
-            if (!(rec[N_STAMP] & S_DEAD) && rec[word] != eg_find_halving(g, rec[word])) {
+        for (u32 i = 0; i < list->n; i++) {
+            u32 cell = list->cell[i], n = eg_cell_node(g, cell, &slot);
+            u32 *rec = eg_rec(g, n), kid = rec[N_KIDS + eg_step(n) * slot];
+            if (!(rec[N_STAMP] & S_DEAD) && kid != eg_find_halving(g, kid)) {
                 ok = eg_union_reserve(g);
-                if (!ok)
+                if (!ok) {
+                    left = cell; /* it still leads to the rest */
                     break;
-                repair_node(g, n[i], rec);
+                }
+                repair_node(g, n, rec);
             }
             if (!(rec[N_STAMP] & S_DEAD)) {
                 if (last)
-                    set_next(g, last, cells[i]);
+                    set_next(g, last, cell);
                 else
-                    first = cells[i];
-                last = cells[i];
+                    first = cell;
+                last = cell;
                 nkept++;
             }
-            cell = after;
         }
+        list->n = 0;
+        for (; ok && list->rest && list->n < USERS; list->rest = step_list(g, list->rest))
+            list->cell[list->n++] = list->rest;
     }
     if (last)
-        set_next(g, last, cell); /* 0, or the rest */
+        set_next(g, last, left); /* 0, or the rest */
     else
-        first = cell;
+        first = left;
     if (!first)
         return ok;
     u32 c = eg_find_halving(g, loser);
@@ -158,6 +198,28 @@ static bool repair_class(eg *g, u32 loser, u32 cell)
     set_next(g, last, b->uses);
     b->uses = first;
     b->nuses += nkept;
+    return true;
+}
+
+/* The last few of the dirty classes. False when a reservation was refused. */
+static bool repair_some(eg *g)
+{
+    use_list list[LISTS];
+    u32 count = 0;
+    for (; count < LISTS && g->dirty.n; count++) {
+        list[count].first = g->dirty.at[--g->dirty.n];
+        list[count].loser = g->dirty.at[--g->dirty.n];
+    }
+    read_lists(g, list, count);
+    for (u32 i = 0; i < count; i++) {
+        if (repair_class(g, &list[i]))
+            continue;
+        while (++i < count) { /* still owed; they were here before */
+            g->dirty.at[g->dirty.n++] = list[i].loser;
+            g->dirty.at[g->dirty.n++] = list[i].first;
+        }
+        return false;
+    }
     return true;
 }
 
@@ -356,8 +418,7 @@ eqf_status eg_rebuild(eg *g)
     eqf_status s = EQF_OK;
     for (;;) {
         if (g->dirty.n) {
-            u32 uses = g->dirty.at[--g->dirty.n], loser = g->dirty.at[--g->dirty.n];
-            if (!repair_class(g, loser, uses))
+            if (!repair_some(g))
                 return g->fail;
         } else if (g->queue_head < g->queue.n) {
             s = settle_class(g, eg_find(g, g->queue.at[g->queue_head++]));

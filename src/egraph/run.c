@@ -273,6 +273,7 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
         eg_stop_for_memory(&r);
     }
     eg_index_free(g, &r.indexes);
+    eg_spare_free(g);
     double before_trim = now_s();
     eg_trim(g);
     r.report.rebuild_s += now_s() - before_trim;

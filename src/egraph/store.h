@@ -54,23 +54,17 @@ static inline u32 *rec_of_arity(char *const *chunk, u32 n, u32 arity)
     return (u32 *)chunk[i >> EG_SHIFT] + (size_t)(i & (EG_CHUNK - 1)) * (N_KIDS + 2 * arity);
 }
 
-static inline __attribute__((always_inline)) bool same_key(const eg *g, u32 n, u32 head, u32 arity,
-                                                           const u32 *kids, bool commutative)
+/* Is n the e-node with this key? chunk: of the segment of the arity. */
+static inline __attribute__((always_inline)) bool same_key(const eg *g, char *const *chunk, u32 n,
+                                                           u32 head, u32 arity, const u32 *kids,
+                                                           bool commutative)
 {
-    const u32 *rec;
-    u32 step = 2;
-    if (LIKELY(arity < EG_LONG)) {
-        if (UNLIKELY(n >> 29 != arity))
-            return false;
-        rec = rec_of_arity(g->seg[arity].chunk, n, arity);
-        if (UNLIKELY(rec[N_HEAD] != head))
-            return false;
-    } else {
-        rec = eg_rec(g, n);
-        if (rec[N_HEAD] != head)
-            return false;
-        step = 4;
-    }
+    u32 step = arity < EG_LONG ? 2 : 4;
+    if (UNLIKELY(n >> 29 != MIN(arity, EG_LONG)))
+        return false;
+    const u32 *rec = arity < EG_LONG ? rec_of_arity(chunk, n, arity) : eg_rec(g, n);
+    if (UNLIKELY(rec[N_HEAD] != head))
+        return false;
     if (LIKELY(arity == 2)) {
         u32 a = rec[N_KIDS], b = rec[N_KIDS + 2];
         return (a == kids[0] && b == kids[1]) || (commutative && a == kids[1] && b == kids[0]);
@@ -83,14 +77,16 @@ static inline __attribute__((always_inline)) bool same_key(const eg *g, u32 n, u
 }
 
 /* The e-node with this key, or 0 and the empty slot where it would go. */
-static inline __attribute__((always_inline)) u32 probe(const eg *g, u32 hash, u32 head, u32 arity,
+static inline __attribute__((always_inline)) u32 probe(const eg *g, const u64 *slot, u32 mask,
+                                                       u32 hash, u32 head, u32 arity,
                                                        const u32 *kids, bool commutative,
                                                        u32 *where)
 {
-    const u64 *slot = g->slot;
-    u32 mask = g->slot_mask, i = hash & mask;
+    char *const *chunk = g->seg[MIN(arity, EG_LONG)].chunk;
+    u32 i = hash & mask;
     for (u64 s; (s = slot[i]) != 0; i = (i + 1) & mask) {
-        if ((u32)(s >> 32) == hash && LIKELY(same_key(g, (u32)s, head, arity, kids, commutative)))
+        if ((u32)(s >> 32) == hash &&
+            LIKELY(same_key(g, chunk, (u32)s, head, arity, kids, commutative)))
             return (u32)s;
     }
     *where = i;
