@@ -464,11 +464,13 @@ static void test_changed_archive(void **state)
     } cases[] = {
         {"truncate -s 300 now.pt2", "", "now.pt2: was written to"},
         {"touch now.pt2", "", "now.pt2: was written to"},
+        {"printf x | dd of=now.pt2 bs=1 seek=90000 conv=notrunc status=none", "",
+         "now.pt2: was written to"},
         {"touch now.pt2", "--parameters input", "now.pt2: was written to"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(command, sizeof command,
-                 "chmod +x meddle.sh && cp %s/fixtures/modules/llama_block.C.pt2 now.pt2 && "
+                 "chmod +x meddle.sh && cp %s/../examples/llama_block.pt2 now.pt2 && "
                  "export MEDDLE='%s' CC=./meddle.sh && $E optimize now.pt2 -o now.pkg %s",
                  EQF_TEST_DIR, cases[i].meddle, cases[i].options);
         expect_error(1, command, cases[i].what);
@@ -484,7 +486,7 @@ static void test_changed_archive(void **state)
     expect(0, "test ! -e now.pkg");
     /* Another file of its name does no harm. */
     snprintf(command, sizeof command,
-             "cp %s/fixtures/modules/llama_block.C.pt2 now.pt2 && cp now.pt2 new.pt2 && "
+             "cp %s/../examples/llama_block.pt2 now.pt2 && cp now.pt2 new.pt2 && "
              "export MEDDLE='cp now.pt2 new.pt2; mv new.pt2 now.pt2' CC=./meddle.sh && "
              "$E optimize now.pt2 -o now.pkg && $E run now.pkg --check",
              EQF_TEST_DIR);
