@@ -332,9 +332,10 @@ u8 fe_dt(fe_call *c, i64 i, u8 otherwise)
         return otherwise;
     if (c->args[i]->kind != FE_ARG_DTYPE)
         fe_fail(c->l, "argument %s is no dtype", arg_name(c, i));
-    u8 t = fe_dtype_of((u32)c->args[i]->i);
+    u32 code = (u32)c->args[i]->i;
+    u8 t = code == FE_U8 ? fe_stand_in(code) : fe_dtype_of(code); /* check_results: modulo 256 */
     if (t == DT_NONE)
-        fe_decline(c->l, "dtype %s has no meaning here", fe_dtype_name((u32)c->args[i]->i));
+        fe_decline(c->l, "dtype %s has no meaning here", fe_dtype_name(code));
     return t;
 }
 
@@ -407,24 +408,13 @@ const fe_arg *fe_flat_output(const fe_node *n, i64 k)
     return NULL;
 }
 
-/* Ranges of u8, as decompositions of eye and flip write them, stay exact in a wider dtype while
- * they are only moved and compared. */
-bool fe_keeps_range(const fe_call *c, u32 code)
-{
-    if (code != FE_U8 || !c->row)
-        return false;
-    const char *t = c->node->target;
-    return !strcmp(t, "aten.arange.start_step") || fe_only_moves(t) ||
-           !strcmp(t, "aten.eq.Tensor") || !strcmp(t, "aten.clone.default");
-}
-
 u8 fe_out_dtype(fe_call *c, i64 k)
 {
     const fe_arg *o = fe_flat_output(c->node, k);
     if (!o || o->kind != FE_ARG_TENSOR)
         return DT_NONE;
     u32 code = c->scope->graph->values[o->value.i].dtype;
-    u8 t = fe_keeps_range(c, code) ? fe_stand_in(code) : fe_dtype_of(code);
+    u8 t = code == FE_U8 ? fe_stand_in(code) : fe_dtype_of(code);
     if (t == DT_NONE)
         fe_decline(c->l, "dtype %s has no meaning here",
                    fe_dtype_name(code) ? fe_dtype_name(code) : "unknown");

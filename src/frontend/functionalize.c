@@ -153,11 +153,6 @@ static sharing sharing_of(const char *target)
     return SHARES_NOTHING;
 }
 
-bool fe_only_moves(const char *target)
-{
-    return sharing_of(target) != SHARES_NOTHING;
-}
-
 bool fe_is_view(fe_lower *l, const fe_scope *s, const fe_node *n)
 {
     sharing how = sharing_of(n->target);

@@ -213,7 +213,7 @@ static const char *foreign_reason(fe_call *c)
         if (o->kind != FE_ARG_TENSOR)
             continue;
         u32 code = c->scope->graph->values[o->value.i].dtype;
-        if (fe_dtype_of(code) == DT_NONE && !fe_keeps_range(c, code))
+        if (fe_dtype_of(code) == DT_NONE && code != FE_U8)
             return arena_printf(l->a, "dtype %s has no meaning here",
                                 fe_dtype_name(code) ? fe_dtype_name(code) : "unknown");
     }
@@ -224,7 +224,7 @@ static const char *foreign_reason(fe_call *c)
     for (i64 k = 0; k < c->node->n_inputs; k++)
         collect_tensors(c, &c->node->inputs[k], &xs, &n);
     for (i64 k = 0; k < n; k++)
-        if (xs[k]->is_foreign && !(xs[k]->is_exact && fe_keeps_range(c, FE_U8)))
+        if (xs[k]->is_foreign && !xs[k]->is_exact)
             return "an operand of a dtype that has no meaning here";
     return NULL;
 }
@@ -245,8 +245,10 @@ static void check_results(fe_call *c)
         }
         i64 sizes[FE_MAX_RANK], rank = fe_value_sizes(l, v, sizes);
         bool is_equal = rank == t->rank && t->dtype == fe_stand_in(v->dtype);
+        if (v->dtype == FE_U8)
+            t = c->results.at[k] = fe_as_bytes(l, t);
         t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
-        t->is_exact = t->is_foreign;
+        t->is_exact = v->dtype == FE_U8;
         str found = str_new(l->a), wanted = str_new(l->a);
         for (i64 d = 0; d < rank; d++) {
             is_equal = is_equal && t->dims[d].extent == sizes[d];

@@ -46,7 +46,7 @@ typedef struct fe_tensor {
     u8 dtype;
     bool is_number;  /* a scalar of the source program: weak in type promotion */
     bool is_foreign; /* of a dtype that the IR lacks; `dtype` merely stands in */
-    bool is_exact;   /* foreign, but `dtype` holds its very values: a range of u8 */
+    bool is_exact;   /* foreign, but `dtype` holds its very values: u8 in i32 */
     i64 rank;
     const fe_dim *dims;
 } fe_tensor;
@@ -97,6 +97,7 @@ typedef struct fe_draft {
     i64 arg_count;
     fe_vars dims; /* what the term varies with */
     u32 origin;
+    bool is_bytes; /* an input that stands for u8 */
 } fe_draft;
 
 /* Appends a draft; computes its dims; marks them as apart. */
@@ -107,6 +108,11 @@ bool fe_draft_has(fe_lower *l, u32 term, u32 var);
 void fe_resolve(fe_lower *l, const u32 *roots, i64 n, ir_term *terms);
 /* The atoms of a tuple, once everything is resolved. */
 ir_atoms fe_atoms(fe_lower *l, fe_vars vars);
+
+/* ---- bytes.c ------------------------------------------------------------------------------- */
+
+/* A value of u8 that may have left 0 … 255, modulo 256. */
+fe_tensor *fe_as_bytes(fe_lower *l, fe_tensor *t);
 
 /* ---- tensor.c: all shapes and dtypes are the caller's business unless said otherwise ------- */
 
@@ -167,8 +173,8 @@ fe_tensor *fe_diagonal_write(fe_lower *l, const fe_tensor *x, const fe_tensor *p
 fe_tensor *fe_flip(fe_lower *l, const fe_tensor *x, i64 d);
 fe_tensor *fe_pad(fe_lower *l, const fe_tensor *x, i64 d, i64 before, i64 after,
                   const fe_tensor *value);
-/* Dim d read at start + sum of steps[k] * (position of dim k), k < n: n dims in its place. All of it
- * within the dim. */
+/* Dim d read at start + sum of steps[k] * (position of dim k), k < n: n dims in its place. All
+ * positions lie within the dim. */
 fe_tensor *fe_slice_by(fe_lower *l, const fe_tensor *x, i64 d, i64 start, i64 n, const i64 *sizes,
                        const i64 *steps);
 fe_tensor *fe_unfold(fe_lower *l, const fe_tensor *x, i64 d, i64 size, i64 step);
@@ -269,9 +275,6 @@ void fe_bind_arguments(fe_call *c);
 const fe_arg *fe_flat_output(const fe_node *n, i64 k);
 /* The symbol in e whose value only a run knows, or NULL. */
 const fe_symbol *fe_data_symbol(fe_lower *l, const fe_expr *e);
-/* May this call handle values of the foreign dtype `code` in its stand-in? */
-bool fe_keeps_range(const fe_call *c, u32 code);
-
 bool fe_has(const fe_call *c, i64 i); /* given and not None */
 fe_tensor *fe_t(fe_call *c, i64 i);
 fe_tensor *fe_t_opt(fe_call *c, i64 i);
@@ -331,8 +334,6 @@ void fe_slot_write(fe_lower *l, fe_slot *s, fe_tensor *t);
 /* Do the results of this call share memory with its first argument? As eager has it: a reshape
  * copies where strides demand it. */
 bool fe_is_view(fe_lower *l, const fe_scope *s, const fe_node *n);
-/* Results of this operator are elements of its first argument, moved. */
-bool fe_only_moves(const char *target);
 /* "aten.add_.Tensor" → the functional target "aten.add.Tensor"; NULL when it is no such name. */
 const char *fe_functional_name(arena *a, const char *target);
 /* Calls the functional form and writes its result to the first argument. */

@@ -320,7 +320,7 @@ static indexing read_indices(fe_call *c, fe_tensor *x, i64 arg)
     for (i64 k = 0; k < n; k++) {
         if (!list[k])
             continue;
-        if (dtype_kind_of((dtype)list[k]->dtype) != DK_INT)
+        if (dtype_kind_of((dtype)list[k]->dtype) != DK_INT || list[k]->is_foreign)
             fe_decline(l, "a mask as index: the size of the result depends on data");
         is_split = is_split || (r.n && r.dims[r.n - 1] != k - 1);
         r.dims[r.n] = k;

@@ -240,6 +240,9 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
         }
         in->t = input_tensor(l, in, fe_stand_in(v->dtype), rank, dims);
         in->t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
+        in->t->is_exact = v->dtype == FE_U8 && in->weight; /* read_weight widens it */
+        if (in->draft)
+            l->drafts.at[in->draft].is_bytes = in->t->is_exact;
         fe_tensor *mask =
             l->use_constants && in->weight && in->role != IR_PARAMETER && !l->has_writes
                 ? fe_mask_of(l, in->t, in->weight)
@@ -311,6 +314,24 @@ static fe_tensor *output_value(fe_lower *l, fe_scope *top, const fe_arg *a, cons
     }
 }
 
+/* An output of a dtype that no port has. */
+static fe_tensor *without_meaning(fe_lower *l, const fe_tensor *t, const char *name)
+{
+    vec_push(l->a, &l->boundaries,
+             (fe_boundary){name, "output", "dtype u8 has no meaning as an output", "", false});
+    i64 zero = 0;
+    u32 term = t->term;
+    if (term)
+        term = fe_draft_new(l, (fe_draft){.op = IR_opaque,
+                                          .dtype = t->dtype,
+                                          .name = intern_cstr(l->p->names, "output"),
+                                          .to = fe_draft_dims(l, term),
+                                          .args = &t->term,
+                                          .arg_count = 1,
+                                          .ints = {&zero, 1}});
+    return fe_tensor_new(l, term, t->dtype, t->rank, t->dims);
+}
+
 static fe_slot *root_slot(fe_slot *s)
 {
     while (s->parent)
@@ -347,6 +368,8 @@ static output *collect_outputs(fe_lower *l, fe_scope *top, i64 *count)
         fe_tensor *t = output_value(l, top, &o->arg, o->name ? o->name : "");
         if (!t)
             continue;
+        if (t->is_exact)
+            t = without_meaning(l, t, o->name ? o->name : "");
         out[(*count)++] = (output){intern_cstr(l->p->names, o->name), t,
                                    o->kind == FE_OUT_MUTATION ? o->target : -1};
     }
@@ -366,7 +389,8 @@ static const fe_weight *weight_of(const weights *w, eqf_ctx *ctx, i64 i)
 {
     if (i < 0 || i >= w->n || !w->by_port[i])
         eqf_throw(ctx, EQF_E_DATA, w->source->file, "", "this input has no stored data");
-    if (fe_dtype_of(w->by_port[i]->dtype) != w->dtypes[i])
+    u32 code = w->by_port[i]->dtype;
+    if ((code == FE_U8 ? fe_stand_in(code) : fe_dtype_of(code)) != w->dtypes[i])
         eqf_throw(ctx, EQF_E_UNSUPPORTED, w->source->file, w->by_port[i]->fqn,
                   "data of a dtype that has no meaning here");
     return w->by_port[i];
@@ -375,13 +399,18 @@ static const fe_weight *weight_of(const weights *w, eqf_ctx *ctx, i64 i)
 static void read_weight(void *user, eqf_ctx *ctx, i64 i, void *out)
 {
     weights *w = user;
-    fe_weight_read(w->source, weight_of(w, ctx, i), out);
+    const fe_weight *one = weight_of(w, ctx, i);
+    fe_weight_read(w->source, one, out);
+    /* Widened in place, from the end. */
+    for (i64 k = one->dtype == FE_U8 ? one->count - 1 : -1; k >= 0; k--)
+        ((i32 *)out)[k] = ((const u8 *)out)[k];
 }
 
 static const void *map_weight(void *user, eqf_ctx *ctx, i64 i)
 {
     weights *w = user;
-    return fe_weight_map(w->source, weight_of(w, ctx, i));
+    const fe_weight *one = weight_of(w, ctx, i);
+    return one->dtype == FE_U8 ? NULL : fe_weight_map(w->source, one);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
