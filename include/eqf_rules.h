@@ -22,12 +22,12 @@ void eqf_rulebook_free(eqf_rulebook *book);
 /* Strings belong to the book. */
 typedef struct eqf_rule_info {
     const char *name;
-    const char *family; /* the name of its file without ".rules" */
+    const char *family; /* the name of its file without ".rules"; what kind of rule it is */
     const char *left, *right;
     const char *guard;    /* "" when it always applies */
     const char *rounding; /* "exact", "reassoc" or "approx" */
     const char *doc;      /* "" when there is none */
-    const char *file;
+    const char *file; /* "" for a rule that an operator's row implies: shipped ones end with those */
     size_t line;
 } eqf_rule_info;
 size_t eqf_rulebook_count(const eqf_rulebook *book);

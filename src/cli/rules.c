@@ -104,7 +104,11 @@ int cli_rules_show(cli_args *args)
             print_json_rule(&r);
             putchar('\n');
         } else {
-            printf("%s (%s:%zu)\n  %s\n  => %s\n", r.name, r.file, r.line, r.left, r.right);
+            if (r.file[0])
+                printf("%s (%s:%zu)\n", r.name, r.file, r.line);
+            else
+                printf("%s (implied by the operator's row)\n", r.name);
+            printf("  %s\n  => %s\n", r.left, r.right);
             if (r.guard[0])
                 printf("  when %s\n", r.guard);
             printf("  rounding: %s\n", r.rounding);

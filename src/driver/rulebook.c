@@ -7,6 +7,7 @@ struct eqf_rulebook {
     eqf_ctx *ctx;
     arena *a;
     rl_ruleset *set;
+    rl_implied_list implied; /* after the rules of `set` */
     eqf_rule_info *info;
     const char *page;
 };
@@ -24,7 +25,7 @@ static const char *text_of(arena *a, const sx *x)
 
 static void fill(eqf_rulebook *b)
 {
-    b->info = NEW_N(b->a, eqf_rule_info, b->set->rules.n);
+    b->info = NEW_N(b->a, eqf_rule_info, b->set->rules.n + b->implied.n);
     for (i64 i = 0; i < b->set->rules.n; i++) {
         const rl_rule *r = b->set->rules.at[i];
         b->info[i] = (eqf_rule_info){.name = r->name,
@@ -36,6 +37,17 @@ static void fill(eqf_rulebook *b)
                                      .doc = r->doc ? r->doc : "",
                                      .file = r->file,
                                      .line = r->line};
+    }
+    for (i64 i = 0; i < b->implied.n; i++) {
+        const rl_implied *r = &b->implied.at[i];
+        b->info[b->set->rules.n + i] = (eqf_rule_info){.name = r->name,
+                                                       .family = r->family,
+                                                       .left = r->left,
+                                                       .right = r->right,
+                                                       .guard = r->when,
+                                                       .rounding = rl_fp_name(r->fp),
+                                                       .doc = r->doc,
+                                                       .file = ""};
     }
 }
 
@@ -58,6 +70,7 @@ static eqf_status make(eqf_ctx *ctx, const char *path, eqf_rulebook **out)
             rl_ruleset_read(b->set, path, text, n);
         } else {
             b->set = rl_ruleset_shipped(a);
+            rl_list_implied(a, &b->implied);
         }
         fill(b);
         *out = b;
@@ -85,7 +98,7 @@ void eqf_rulebook_free(eqf_rulebook *book)
 
 size_t eqf_rulebook_count(const eqf_rulebook *book)
 {
-    return (size_t)book->set->rules.n;
+    return (size_t)(book->set->rules.n + book->implied.n);
 }
 
 eqf_rule_info eqf_rulebook_get(const eqf_rulebook *book, size_t i)
@@ -122,6 +135,9 @@ eqf_status eqf_rulebook_try(eqf_rulebook *book, size_t i, int64_t instances, uin
     if (i >= eqf_rulebook_count(book) || instances < 1)
         return eqf_report(book->ctx, EQF_E_ARGUMENT, NULL, NULL,
                           "no such rule, or no instances asked for");
+    out->verdict = EQF_RULE_UNTESTABLE; /* of what rows imply, the engine reads no text */
+    if (i >= (size_t)book->set->rules.n)
+        return EQF_OK;
     trap t;
     TRY (book->ctx, t) {
         arena *scratch = arena_child(book->a);

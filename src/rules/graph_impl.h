@@ -151,6 +151,8 @@ typedef struct rl_generated {
 void rl_generate(rl_graph *g);
 /* Both as one set. */
 eqf_rules *rl_all_rules(rl_graph *g);
+/* Tiles the outputs by a set of rules that holds those of g->tiling. */
+eqf_run_report rl_tile_with(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule);
 /* Judges of their steps and guards; false when no generated rule has this name. */
 bool rl_generated_step(rl_graph *g, const char *reason, const char *left, const char *right,
                        eqf_verdict *out);

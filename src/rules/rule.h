@@ -182,6 +182,14 @@ void rl_rule_print(str *out, const rl_rule *r);
 /* The rules as a page of documentation. */
 void rl_ruleset_document(str *out, const rl_ruleset *set);
 
+/* The rules that operators' rows imply: for readers (implied.c). */
+typedef struct rl_implied {
+    const char *name, *family, *left, *right, *when, *doc; /* "" where there is none */
+    rl_fp fp;
+} rl_implied;
+typedef VEC(rl_implied) rl_implied_list;
+void rl_list_implied(arena *a, rl_implied_list *out);
+
 /* ---- what a rule says, for given variables --------------------------------------------------- */
 
 /* One variable's value. */

@@ -63,4 +63,25 @@ void rl_ruleset_document(str *out, const rl_ruleset *set)
         str_printf(out, "%s%s | %s |\n", r->doc ? "; " : "", r->doc ? r->doc : "",
                    rl_fp_name(r->fp));
     }
+    str_add(
+        out,
+        "\n## Rules that operators imply\n\n"
+        "How views and index maps pass an operator follows from its class, for every row of the "
+        "operator table;\n`equiforge rules list` prints them all. `V` is a set of axes: an "
+        "operand is cut along those whose dim it has.\n\n"
+        "| operator | is, cut along V | index maps (`rename`, `slice`, `splitdim`) |\n"
+        "|---|---|---|\n"
+        "| pointwise `(op x y ...)` | `(op (view x V) (view y V) ...)` | "
+        "`(op (map x) (map y) ...)` |\n"
+        "| `(reduce R x :axis K)` | `(reduce R (reduce R (view x V+K) :axis K) :par K)` | "
+        "`(reduce R (map x) :axis K)` when the map has no dim of K |\n"
+        "| `(matmul a b :axis K)` | `(reduce + (tile-matmul (view a V+K) (view b V+K) :axis K) "
+        ":par K)` | `(matmul (map a) (map b) :axis K)` when the map has no dim of K |\n"
+        "| `(gather x i ... :axis K)` | `(gather (view x V-K) (view i V) ... :axis K)` | "
+        "`(gather (map x) (map i) ... :axis K)` when the map has no dim of K |\n"
+        "| inputs, what is made of parameters | is read | is read |\n"
+        "| anything else | is stored, then read | is stored, then read |\n\n"
+        "A value that is computed by tiles is their combination: `x` = `(comb (view x V) V)`, V "
+        "the axes of all its dims.\nWhere a dim of K is split into an outer and an inner part, "
+        "every reduction over K goes over the inner part first.\n");
 }

@@ -137,14 +137,19 @@ static void add_report(eqf_run_report *sum, eqf_run_report run)
 
 eqf_run_report rl_graph_tile(rl_graph *g, const eqf_schedule *schedule)
 {
-    eqf_run_report report = {0};
     rl_generate(g);
+    return rl_tile_with(g, g->tiling, schedule);
+}
+
+eqf_run_report rl_tile_with(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule)
+{
+    eqf_run_report report = {0};
     for (i64 i = 0; i < g->p->outputs.n; i++)
         if (g->p->outputs.at[i].term.i)
             want(g, rl_graph_class(g, g->p->outputs.at[i].term));
     rl_must(g, eqf_rebuild(g->engine));
     do
-        add_report(&report, rl_run(g, g->tiling, schedule));
+        add_report(&report, rl_run(g, rules, schedule));
     while (report.stop == EQF_STOP_SATURATED && complete_all(g));
     return report;
 }

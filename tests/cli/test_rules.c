@@ -50,10 +50,12 @@ static void test_list_and_show(void **state)
     assert_non_null(strstr(s.out, "scale-leaves-matmul"));
     assert_int_equal(tool(&s, "$E rules list --json"), 0);
     json_t *x = parse(&s);
-    assert_true(length(x, "rules") >= 30);
+    assert_true(length(x, "rules") >= 30 + 109); /* rules of files, and those that rows imply */
     json_decref(x);
     assert_int_equal(tool(&s, "$E rules show scale-leaves-matmul"), 0);
     assert_non_null(strstr(s.out, "when (free ?f ?K)"));
+    assert_int_equal(tool(&s, "$E rules show view.matmul"), 0);
+    assert_non_null(strstr(s.out, "(reduce + (tile-matmul (view ?x :par"));
     assert_int_equal(tool(&s, "$E rules show scale-leaves-matmull"), 1);
     assert_non_null(strstr(s.err, "did you mean scale-leaves-matmul?"));
     assert_int_equal(tool(&s, "$E rules list --document"), 0);

@@ -96,6 +96,26 @@ static void forms_are_found(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* Phases are a default: all rules at once end in the same e-graph. */
+static void phases_do_not_matter(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (i64 k = 0; k < COUNT_OF(small_names); k++) {
+        arena *a = arena_new(ctx, 0);
+        ir_program *p = small_program(a, small_names[k]);
+        rl_graph_options o = options_of(a);
+        rl_graph *g = tiled(a, p, &o), *h = rl_graph_new(a, p, &o);
+        assert_int_equal(rl_tile_with(h, rl_all_rules(h), NULL).stop, EQF_STOP_SATURATED);
+        char x[33], y[33];
+        assert_int_equal(eqf_digest(g->engine, x), EQF_OK);
+        assert_int_equal(eqf_digest(h->engine, y), EQF_OK);
+        assert_string_equal(x, y);
+        arena_free(a);
+    }
+    eqf_ctx_free(ctx);
+}
+
 /* Random programs: the value of every e-node, and of the outputs' cheapest forms. */
 static void random_programs(void **state)
 {
@@ -248,6 +268,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(random_programs, &count),
         cmocka_unit_test(forms_are_found),
         cmocka_unit_test(named_programs),
+        cmocka_unit_test(phases_do_not_matter),
         cmocka_unit_test(everything_is_proved),
         cmocka_unit_test(wrong_steps_are_refused),
     };

@@ -1,0 +1,131 @@
+/* The rules that operators' rows imply, written out for readers: one a row and way of passing, as
+ * transfer.c builds them. The engine gets them from generate.c; nothing reads this text. */
+#include "rules/graph_impl.h"
+
+typedef struct lister {
+    arena *a;
+    rl_implied_list *out;
+} lister;
+
+static void list(const lister *l, const char *family, const char *name, rl_fp fp, const char *left,
+                 const char *right, const char *when, const char *doc)
+{
+    rl_implied one = {arena_strdup(l->a, name), family, left, right, when, doc, fp};
+    vec_push(l->a, l->out, one);
+}
+
+static const char *const variables[] = {"?x", "?y", "?z"};
+
+/* `around` applied to each operand, as in (op (view ?x ...) (view ?y ...)). */
+static const char *over(const lister *l, const char *name, i64 n, bool is_any, const char *before,
+                        const char *after, const char *keywords)
+{
+    str s = str_new(l->a);
+    str_printf(&s, "(%s", name);
+    for (i64 i = 0; i < n; i++) {
+        str_printf(&s, " %s%s", before, variables[i]);
+        for (const char *c = after; *c; c++) /* @: the operand */
+            if (*c == '@')
+                str_add(&s, variables[i]);
+            else
+                str_add_char(&s, *c);
+    }
+    str_printf(&s, "%s%s)", is_any ? " ..." : "", keywords);
+    return str_text(&s);
+}
+
+static void list_pointwise(const lister *l, ir_op op)
+{
+    static const struct {
+        const char *outer, *family, *keywords, *inside;
+    } ways[] = {
+        {"view", "propagation", " :par ?V", " :par (meet ?V @))"},
+        {"rename", "propagation", " :map ?P", " :map ?P)"},
+        {"slice", "propagation", " :map ?P", " :map ?P)"},
+        {"splitdim", "split", " :map ?P", " :map ?P)"},
+    };
+    const ir_op_row *row = ir_row(op);
+    i64 n = MIN(row->arity, (i64)COUNT_OF(variables));
+    for (i64 i = 0; i < COUNT_OF(ways); i++) {
+        const char *inner = over(l, row->name, n, false, "", "", "");
+        list(l, ways[i].family, arena_printf(l->a, "%s.%s", ways[i].outer, row->name), RL_EXACT,
+             arena_printf(l->a, "(%s %s%s)", ways[i].outer, inner, ways[i].keywords),
+             over(l, row->name, n, false, arena_printf(l->a, "(%s ", ways[i].outer), ways[i].inside,
+                  ""),
+             "", i == 0 ? "" : "on operands that have the dims of the map");
+    }
+}
+
+/* Reductions and products: `name` over operands, contracted along ?K; `tile` the same inside a
+ * tile, `combine` what joins the tiles' contributions. */
+static void list_contracting(const lister *l, const char *name, i64 n, const char *pattern,
+                             const char *tile, const char *combine)
+{
+    static const char *const outer[] = {"rename", "slice", "splitdim"};
+    const char *inner = over(l, pattern, n, false, "", "", " :axis ?K");
+    const char *tiles =
+        over(l, tile, n, false, "(view ", " :par (meet (join ?V ?K) @))", " :axis ?K");
+    list(l, "refinement", arena_printf(l->a, "view.%s", name), RL_REASSOCIATED,
+         arena_printf(l->a, "(view %s :par ?V)", inner),
+         arena_printf(l->a, "(reduce %s %s :par ?K)", combine, tiles), "", "");
+    tiles = over(l, tile, n, false, "(view ", " :par (meet ?K @))", " :axis ?K");
+    list(l, "refinement", arena_printf(l->a, "refine.%s", name), RL_REASSOCIATED, inner,
+         arena_printf(l->a, "(reduce %s %s :par ?K)", combine, tiles), "",
+         "where the result has no dims, so that there is no view of it");
+    for (i64 i = 0; i < COUNT_OF(outer); i++)
+        list(l, i < 2 ? "propagation" : "split", arena_printf(l->a, "%s.%s", outer[i], name),
+             RL_EXACT, arena_printf(l->a, "(%s %s :map ?P)", outer[i], inner),
+             over(l, pattern, n, false, arena_printf(l->a, "(%s ", outer[i]), " :map ?P)",
+                  " :axis ?K"),
+             "(free (join (from ?P) (to ?P)) ?K)", "on operands that have the dims of the map");
+    tiles = over(l, pattern, n, false, "(splitdim ", " :map ?P)",
+                 " :axis (join (minus ?K (from ?P)) inner)");
+    list(l, "split", arena_printf(l->a, "split.%s", name), RL_REASSOCIATED, inner,
+         arena_printf(l->a, "(reduce %s %s :axis outer)", combine, tiles), "",
+         "for the dim of ?K whose parts are outer and inner");
+}
+
+static void list_gather(const lister *l)
+{
+    list(l, "propagation", "view.gather", RL_EXACT, "(view (gather ?x ?i ... :axis ?K) :par ?V)",
+         "(gather (view ?x :par (minus (meet ?V ?x) ?K)) (view ?i :par (meet ?V ?i)) ... :axis ?K)",
+         "", "the dims that are looked up stay whole");
+    static const char *const outer[] = {"rename", "slice", "splitdim"};
+    for (i64 i = 0; i < COUNT_OF(outer); i++)
+        list(l, i < 2 ? "propagation" : "split", arena_printf(l->a, "%s.gather", outer[i]),
+             RL_EXACT, arena_printf(l->a, "(%s (gather ?x ?i ... :axis ?K) :map ?P)", outer[i]),
+             arena_printf(l->a, "(gather (%s ?x :map ?P) (%s ?i :map ?P) ... :axis ?K)", outer[i],
+                          outer[i]),
+             "(free (join (from ?P) (to ?P)) ?K)", "on operands that have the dims of the map");
+}
+
+void rl_list_implied(arena *a, rl_implied_list *out)
+{
+    lister l = {a, out};
+    list(&l, "refinement", "combine", RL_EXACT, "?x", "(comb (view ?x :par ?V) :par ?V)",
+         "(same ?V ?x)", "where it has a view along all of its dims, and is computed");
+    list(&l, "structural", "view-of-combination", RL_EXACT, "(view (comb ?t :par ?V) :par ?V)",
+         "?t", "", "");
+    for (ir_op op = IR_NO_OP + 1; op < IR_OP_COUNT; op++) {
+        switch (rl_transfer_of(op)) {
+        case RL_POINTWISE:
+            list_pointwise(&l, op);
+            break;
+        case RL_REDUCES:
+            for (ir_reducer r = IR_NO_REDUCER + 1; r < IR_REDUCER_COUNT; r++) {
+                const char *text = ir_reducer_text(r);
+                const char *full = arena_printf(a, "reduce %s", text);
+                list_contracting(&l, rl_operator_name(a, op, r), 1, full, full, text);
+            }
+            break;
+        case RL_MULTIPLIES:
+            list_contracting(&l, "matmul", 2, "matmul", "tile-matmul", "+");
+            break;
+        case RL_GATHERS:
+            list_gather(&l);
+            break;
+        default:
+            break;
+        }
+    }
+}
