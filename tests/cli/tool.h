@@ -15,7 +15,7 @@
 
 typedef struct said {
     int code;
-    char out[65536], err[8192];
+    char out[1 << 18], err[8192];
 } said;
 
 static char tool_folder[64];
