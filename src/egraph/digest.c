@@ -58,32 +58,51 @@ static u64 node_hash(const naming *k, u32 n, const u32 *rec)
     return h;
 }
 
-typedef struct sized {
-    f64 size;
-    u32 class_id;
-} sized;
-
-static int by_size(const void *a, const void *b)
+static int by_size(const void *a, const void *b, void *user)
 {
-    const sized *x = a, *y = b;
-    if (x->size != y->size)
-        return x->size < y->size ? -1 : 1;
-    return (x->class_id > y->class_id) - (x->class_id < y->class_id);
+    const f64 *size = user;
+    u32 x = *(const u32 *)a, y = *(const u32 *)b;
+    if (size[x] != size[y])
+        return size[x] < size[y] ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+/* Sizes are whole numbers and mostly small: those are counted, the last bucket is for the others. */
+static u32 bucket_of(f64 size, u32 buckets)
+{
+    return size < buckets - 1 ? (u32)size : buckets - 1;
+}
+
+/* Classes with a finite term in order of its size. */
+static u32 *order_by_size(const naming *k, arena *a, u32 *count)
+{
+    const eg *g = k->g;
+    f64 *size = k->x->tree_cost;
+    u32 buckets = g->nclasses / 4 + 16;
+    u32 *order = NEW_N(a, u32, g->nclasses), *start = NEW_N(a, u32, buckets + 1);
+    for (u32 c = 1; c < g->class_ids; c++) {
+        if ((g->parent[c] & EG_BODY) && isfinite(size[c]))
+            start[bucket_of(size[c], buckets) + 1]++;
+    }
+    for (u32 i = 1; i <= buckets; i++)
+        start[i] += start[i - 1];
+    u32 large = start[buckets - 1];
+    *count = start[buckets];
+    for (u32 c = 1; c < g->class_ids; c++) {
+        if ((g->parent[c] & EG_BODY) && isfinite(size[c]))
+            order[start[bucket_of(size[c], buckets)]++] = c;
+    }
+    qsort_r(order + large, *count - large, sizeof *order, by_size, size);
+    return order;
 }
 
 /* Names classes in order of size; the e-nodes of least size have smaller children only. */
 static void name_classes(naming *k, arena *a)
 {
     const eg *g = k->g;
-    sized *order = NEW_N(a, sized, g->nclasses);
-    i64 n = 0;
-    for (u32 c = 1; c < g->class_ids; c++) {
-        if (g->parent[c] & EG_BODY)
-            order[n++] = (sized){k->x->tree_cost[c], c};
-    }
-    qsort(order, (size_t)n, sizeof *order, by_size);
-    for (i64 i = 0; i < n && isfinite(order[i].size); i++) {
-        u32 c = order[i].class_id;
+    u32 n, *order = order_by_size(k, a, &n);
+    for (u32 i = 0; i < n; i++) {
+        u32 c = order[i];
         u64 best = UINT64_MAX;
         for (u32 m = eg_body_of(g, c)->members; m; m = eg_rec(g, m)[N_NEXT]) {
             const u32 *rec = eg_rec(g, m);
@@ -93,7 +112,7 @@ static void name_classes(naming *k, arena *a)
             u32 arity = eg_node_arity(g, m, rec);
             for (u32 j = 0; j < arity; j++)
                 size += k->x->tree_cost[eg_kid(rec, m, j)];
-            if (size == order[i].size)
+            if (size == k->x->tree_cost[c])
                 best = MIN(best, node_hash(k, m, rec));
         }
         k->name[c] = best;

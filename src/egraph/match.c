@@ -68,7 +68,7 @@ static i64 block_size(u32 cap)
 }
 
 /* Full blocks are kept for the next search, a few megabytes of them: fresh pages are not cheap. */
-enum { BLOCK_WORDS = 1 << 14, SPARE_BLOCKS = 96 };
+enum { BLOCK_WORDS = 1 << 14, SPARE_BLOCKS = 64 };
 
 void eg_matches_drop(eg *g, eg_matches *m)
 {

@@ -78,7 +78,7 @@ void eg_col_trim(eg *g, eg_col *c)
         eg_free(g, c->chunk[k], (i64)chunk_cap(c, k) * c->elem);
         c->cap = k << EG_SHIFT;
     }
-    if (c->cap <= 64 || c->cap - c->n <= c->n / 16)
+    if (c->cap <= 64 || c->cap <= c->n + c->n / 16)
         return;
     u32 k = (c->cap - 1) >> EG_SHIFT, used = c->n > k << EG_SHIFT ? c->n - (k << EG_SHIFT) : 0;
     chunk_resize(g, c, k, MAX(used, 16));

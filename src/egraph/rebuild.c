@@ -394,6 +394,17 @@ void eg_trim(eg *g)
     if (!g->queue.n)
         eg_vec_free(g, &g->queue);
     eg_vec_trim(g, &g->free_bodies);
+    for (u32 seg = 0; seg < 6; seg++) {
+        eg_col_trim(g, &g->seg[seg]);
+        g->orig[seg].n = g->edge[seg].n = g->seg[seg].n;
+        eg_col_trim(g, &g->orig[seg]);
+        eg_col_trim(g, &g->edge[seg]);
+    }
+    g->rep.n = g->class_ids;
+    eg_col_trim(g, &g->rep);
+    eg_col_trim(g, &g->body);
+    for (u32 k = 0; k < g->nanalyses; k++)
+        eg_col_trim(g, &g->data[k]);
     for (u32 op = 0; op < g->nlogs; op++) {
         eg_log *l = &g->log[op];
         u32 live = op ? l->alive : g->nclasses;
