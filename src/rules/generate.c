@@ -187,6 +187,8 @@ static void generate_for(rl_graph *g, eqf_op op)
         generate(g, outer[i], 0, op);
     if (how != RL_REDUCES && how != RL_MULTIPLIES)
         return;
+    if (how == RL_MULTIPLIES) /* what the rules bring in; it is met later in the same walk */
+        rl_operator_head(g, IR_reduce, IR_SUM, 1, 0);
     generate(g, IR_NO_OP, 0, op);
     for (i64 i = 0; i < g->split_count; i++)
         generate(g, IR_NO_OP, 1 + i, op);

@@ -62,7 +62,7 @@ static inline ir_program *small_program(arena *a, const char *name)
     return small_file(a, arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, name));
 }
 
-/* Seeded inputs: uniform, away from 0. */
+/* Seeded inputs: floats uniform and away from 0, integers 1 2 3, bools. */
 static inline tensor *small_inputs(arena *a, const ir_program *p, u64 seed)
 {
     rng g = rng_new(seed);
@@ -72,8 +72,11 @@ static inline tensor *small_inputs(arena *a, const ir_program *p, u64 seed)
         i64 *shape = NEW_N(a, i64, port->rank), count = 1;
         for (i64 i = 0; i < port->rank; i++)
             count *= shape[i] = port->dims[i].extent;
-        in[k] = (tensor){NULL, DT_f64, port->rank, shape, arena_alloc(a, 8 * count)};
-        for (i64 i = 0; i < count; i++)
+        dtype t = dtype_is_float((dtype)port->dtype) ? DT_f64 : (dtype)port->dtype;
+        in[k] = (tensor){NULL, t, port->rank, shape, arena_alloc(a, 8 * count)};
+        for (i64 i = 0; i < count && t != DT_f64; i++)
+            tensor_set_i64(&in[k], i, (i64)rng_below(&g, t == DT_bool ? 2 : 3) + (t != DT_bool));
+        for (i64 i = 0; i < count && t == DT_f64; i++)
             tensor_set_f64(&in[k], i, (rng_u64(&g) & 1 ? 1 : -1) * (0.25 + rng_f64(&g)));
     }
     return in;
