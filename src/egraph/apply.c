@@ -104,6 +104,7 @@ typedef struct instance {
     const match *m;
     eg_vec words;
     bool full; /* no room */
+    u64 used;  /* variables that were written: of several in one class each comes in its turn */
 } instance;
 
 /* The term that a dynamic right side built for class c, in prefix order: e-nodes it added (among the
@@ -136,11 +137,14 @@ static void write_instance(instance *x, u32 c, u32 end)
     }
     w[0] = EG_WHOLE;
     w[1] = 0;
-    for (u32 v = 0; v < x->rule->nvars && !w[1]; v++) {
-        if (x->rule->var_name[v] && !x->rule->var_payload[v] &&
-            eg_find(g, x->m->values[x->rule->where[v]]) == c)
+    for (u32 again = 0; again < 2 && !w[1]; again++)
+        for (u32 v = 0; v < x->rule->nvars && !w[1]; v++) {
+            if (!x->rule->var_name[v] || x->rule->var_payload[v] || (!again && (x->used >> v & 1)) ||
+                eg_find(g, x->m->values[x->rule->where[v]]) != c)
+                continue;
             w[1] = eg_site_node(g, x->rule, x->m->nodes, x->m->swaps, v);
-    }
+            x->used |= (u64)1 << v;
+        }
     if (!w[1])
         w[1] = *(u32 *)eg_at(&g->rep, c);
 }

@@ -172,10 +172,82 @@ static void test_same(void **state)
     free(proof);
 }
 
+/* (pair (h x) (h y) ...) of the variables, each in its place. */
+static eqf_status build_pair(void *user, eqf_egraph *g, eqf_class root, const eqf_class *args,
+                             unsigned n, eqf_class *out)
+{
+    eqf_lang *lang = user;
+    eqf_op h, pair;
+    eqf_head head;
+    eqf_class kids[8];
+    (void)root;
+    eqf_lang_op(lang, "h", 1, 0, &h);
+    eqf_lang_op(lang, "pair", n, 0, &pair);
+    for (unsigned i = 0; i < n; i++) {
+        eqf_head_of(lang, h, 0, &head);
+        eqf_status s = eqf_add(g, head, &args[i], 1, &kids[i]);
+        if (s)
+            return s;
+    }
+    eqf_head_of(lang, pair, 0, &head);
+    return eqf_add(g, head, kids, n, out);
+}
+
+static eqf_verdict judge_pair(void *user, const char *reason, const char *left, const char *right)
+{
+    (void)user;
+    (void)reason;
+    bool same = strcmp(left, "(f x y)") == 0 && strcmp(right, "(pair (h x) (h y))") == 0;
+    bool three = strcmp(left, "(f x z y)") == 0 && strcmp(right, "(pair (h x) (h z) (h y))") == 0;
+    return same || three ? EQF_HOLDS : EQF_REFUSED;
+}
+
+/* A right side that is computed names each variable where it was used, also when the classes of
+ * several are one. */
+static void test_one_class(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {"(dynamic d (f ?a ?b) => pair)\n",
+                                        "(dynamic d (f ?a ?b ?c) => pair)\n"};
+    static const char *const from[] = {"(f x y)", "(f x z y)"};
+    static const char *const to[] = {"(pair (h x) (h y))", "(pair (h x) (h z) (h y))"};
+    for (int k = 0; k < 2; k++) {
+        fixture f = {.ctx = eqf_ctx_new(NULL)};
+        assert_int_equal(eqf_lang_new(f.ctx, &f.lang), EQF_OK);
+        eqf_dynamic dynamic = {"pair", build_pair, f.lang};
+        assert_int_equal(eqf_dynamic_add(f.lang, &dynamic), EQF_OK);
+        assert_int_equal(eqf_rules_load(f.lang, "rules", eqf_text_of(rules[k]), &f.rules), EQF_OK);
+        eqf_options o = {.limits = eqf_limits_none(), .explain = true};
+        assert_int_equal(eqf_egraph_new(f.lang, &o, &f.g), EQF_OK);
+        eqf_class c;
+        assert_int_equal(eqf_add_text(f.g, eqf_text_of(from[k]), &c), EQF_OK);
+        assert_int_equal(
+            eqf_union_text(f.g, eqf_text_of("x"), eqf_text_of("y"), eqf_text_of("given"), NULL),
+            EQF_OK);
+        eqf_run_report r;
+        assert_int_equal(eqf_run(f.g, f.rules, NULL, &r), EQF_OK);
+        eqf_proof *p;
+        char *text;
+        assert_int_equal(eqf_explain(f.g, eqf_text_of(from[k]), eqf_text_of(to[k]), &p), EQF_OK);
+        assert_int_equal(eqf_proof_text(p, EQF_SHARED, &text), EQF_OK);
+        eqf_checking checking = {.rules = eqf_text_of(rules[k]),
+                                 .axioms = eqf_text_of("(axiom given x y)"),
+                                 .step = judge_pair};
+        eqf_check_report report;
+        assert_int_equal(eqf_proof_check(f.ctx, eqf_text_of(text), eqf_text_of(from[k]),
+                                         eqf_text_of(to[k]), &checking, &report),
+                         EQF_OK);
+        eqf_text_free(f.ctx, text);
+        eqf_proof_free(p);
+        drop(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_accepts),
                                        cmocka_unit_test(test_tampered),
-                                       cmocka_unit_test(test_same)};
+                                       cmocka_unit_test(test_same),
+                                       cmocka_unit_test(test_one_class)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
