@@ -5,7 +5,6 @@
  * kernel writes an output's buffer directly where the output is its term, or a renaming or cut of
  * it that this layout can express. */
 #include "kernel/lower.h"
-#include "kernel/tiled.h"
 
 /* ---- buffers and locations ------------------------------------------------------------------- */
 

@@ -125,6 +125,8 @@ void kn_lower_index(kn_lower *l, u32 term);
 void kn_lower_gather(kn_lower *l, u32 term);
 void kn_lower_scatter(kn_lower *l, u32 term);
 void kn_lower_plain(kn_lower *l, u32 term);
+/* The kernel of `term`: the tiles of `root` joined (a `comb`), or `root` itself. (tiled.c) */
+void kn_lower_tiles(kn_lower *l, u32 term, u32 root);
 
 /* Offsets of scratch (by lifetime, best fit), weights and states. (memory.c) */
 void kn_plan_memory(kn_lower *l);
