@@ -7,6 +7,7 @@ struct rl_writer {
     const rl_graph *g;
     arena *a;
     const eqf_extraction *x;
+    const rl_choices *choices; /* instead of x */
     ir_program *p;
     ir_term *terms; /* by class */
     u32 n_classes;
@@ -80,10 +81,15 @@ ir_term rl_write_class(rl_writer *w, eqf_class c)
     c = eqf_find(w->g->engine, c);
     if (w->terms[c.i].i)
         return w->terms[c.i];
-    eqf_node n = eqf_chosen(w->x, c);
+    eqf_node n = w->choices ? w->choices->node(w->choices->user, c) : eqf_chosen(w->x, c);
     if (!n.i)
         eqf_bug(w->g->ctx, "class %u was not chosen", c.i);
-    return w->terms[c.i] = rl_write_node(w, n);
+    ir_term t = rl_write_node(w, n);
+    if (w->choices && w->choices->is_stored(w->choices->user, c)) {
+        ir_atoms axes = ir_get(w->p, t)->axes;
+        t = ir_view(w->p, ir_comb(w->p, t, axes), axes);
+    }
+    return w->terms[c.i] = t;
 }
 
 /* FLOPs decide; among equals the form with fewer e-nodes. What is folded once weighs as little. */
@@ -91,6 +97,25 @@ static double cost_of(void *user, const eqf_egraph *e, eqf_node n)
 {
     (void)e;
     return rl_graph_flops(user, n) + 1e-3;
+}
+
+static void write_outputs(rl_writer *w, const ir_program *from)
+{
+    for (i64 i = 0; i < from->outputs.n; i++) {
+        ir_port port = copy_port(w->p, from, &from->outputs.at[i]);
+        if (port.term.i)
+            port.term = ir_cast(w->p, (dtype)port.dtype,
+                                rl_write_class(w, rl_graph_class(w->g, port.term)));
+        ir_add_output(w->p, port);
+    }
+}
+
+ir_program *rl_write_program(rl_graph *g, arena *a, const rl_choices *choices)
+{
+    rl_writer *w = rl_writer_new(g, a, NULL);
+    w->choices = choices;
+    write_outputs(w, g->p);
+    return w->p;
 }
 
 rl_extracted rl_graph_form(rl_graph *g, arena *a, eqf_algo algo)
@@ -108,13 +133,7 @@ rl_extracted rl_graph_form(rl_graph *g, arena *a, eqf_algo algo)
     TRY (g->ctx, t) {
         rl_writer *w = rl_writer_new(g, a, x);
         form.program = w->p;
-        for (i64 i = 0; i < from->outputs.n; i++) {
-            ir_port port = copy_port(w->p, from, &from->outputs.at[i]);
-            if (port.term.i)
-                port.term = ir_cast(w->p, (dtype)port.dtype,
-                                    rl_write_class(w, rl_graph_class(g, port.term)));
-            ir_add_output(w->p, port);
-        }
+        write_outputs(w, from);
         for (u32 c = 0; c < w->n_classes; c++)
             if (w->terms[c].i)
                 form.flops += rl_graph_flops(g, eqf_chosen(x, (eqf_class){c}));

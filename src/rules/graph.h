@@ -101,6 +101,16 @@ ir_term rl_write_class(rl_writer *w, eqf_class c);
 /* The e-node itself over the choices for its children. */
 ir_term rl_write_node(rl_writer *w, eqf_node n);
 
+/* What stands for each class: an e-node of it, and whether its tiles are stored (combined into a
+ * tensor, of which users read tiles). */
+typedef struct rl_choices {
+    eqf_node (*node)(void *user, eqf_class c);
+    bool (*is_stored)(void *user, eqf_class c);
+    void *user;
+} rl_choices;
+/* The outputs as chosen, as a program with the ports and atoms of the graph's. */
+ir_program *rl_write_program(rl_graph *g, arena *a, const rl_choices *choices);
+
 /* ---- proofs (prove.c) -------------------------------------------------------------------------
  */
 

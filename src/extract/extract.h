@@ -1,0 +1,49 @@
+/* extract: from a saturated, tiled and fused e-graph to a ranked list of programs in tiled form.
+ *
+ *     sets.c    which reductions a program computes, as a whole: every minimal choice
+ *     form.c    the cheapest operators between them, and which tiles are stored: a program
+ *     model.c   what a program would cost
+ *     search.c  all of it, best first
+ *
+ * A *reduced class* is a class of tiles that holds a reduction over axes, or the result of a loop.
+ * A structure is a set of reduced classes with the way that each is computed (by itself, or rolled
+ * along with what it needs) such that everything else between the outputs and the inputs is made of
+ * operators on tiles. Structures are enumerated; what stands between is not: there the cheapest is
+ * taken. Stored tiles are a bit each, tried on top.            (paper §5; design: sets of reductions) */
+#ifndef EQF_EXTRACT_H
+#define EQF_EXTRACT_H
+
+#include "rules/graph.h"
+
+/* What a machine does in a second; 0: a guess. */
+typedef struct ex_rates {
+    f64 flops, bytes, launch_s;
+} ex_rates;
+
+typedef struct ex_options {
+    i64 most;           /* candidates to keep; 0: 64 */
+    i64 most_sets;      /* structures to look at; 0: 1024 */
+    i64 most_kernels;   /* stored tiles beyond the outputs, plus 1; 0: 4 */
+    ex_rates rates;
+    const volatile bool *cancel; /* may be NULL: what was found so far is returned */
+} ex_options;
+
+typedef struct ex_candidate {
+    ir_program *program;
+    i64 kernels;
+    f64 flops, bytes, bound_us;
+    const char *reductions; /* "rolling(max,+,+) over {T}; + over {K}" */
+} ex_candidate;
+
+typedef struct ex_report {
+    ex_candidate *at; /* cheapest first */
+    i64 n;
+    i64 expanded, sets, tried;
+    bool complete; /* no limit was met */
+} ex_report;
+
+/* Candidates for all outputs of the graph's program. Everything lives in `a`. The e-graph is not
+ * changed. */
+ex_report ex_search(arena *a, rl_graph *g, const ex_options *options);
+
+#endif

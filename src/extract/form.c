@@ -1,0 +1,286 @@
+/* From a structure to a program. Between the reductions the cheapest operators: least operations,
+ * each operand counted where it is used, as the least fixpoint, so that what is chosen is acyclic.
+ * Then the terms, with the tiles that are stored combined and cut again, which is what makes a
+ * kernel of their own. */
+#include <math.h>
+
+#include "extract/impl.h"
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+static f64 elements(const ex_space *s, u64 atoms)
+{
+    f64 n = 1;
+    for (; atoms; atoms &= atoms - 1)
+        n *= (f64)s->g->extent[__builtin_ctzll(atoms)];
+    return n;
+}
+
+static f64 own_cost(const ex_space *s, const rl_enode *n)
+{
+    u64 all = 0;
+    for (i64 i = 0; i < n->arity; i++) {
+        rl_type t = rl_graph_type(s->g, s->r->classes[n->kids[i]]);
+        if (t.kind == IR_A_VALUE)
+            all |= t.dims | t.axes;
+    }
+    f64 tiny = 1e-3; /* among equals the smaller form */
+    if (n->label.op == IR_NO_OP || n->label.op == IR_run || n->label.op == IR_get)
+        return tiny;
+    switch ((ir_class)ir_row(n->label.op)->class_) {
+    case IR_EWISE:
+        return tiny + elements(s, all);
+    case IR_REDUCE:
+        return tiny + (n->label.par ? 0 : elements(s, all));
+    case IR_MATMUL:
+        return tiny + 2 * elements(s, all);
+    case IR_TILED:
+        return tiny + (n->label.op == IR_tile_matmul ? 2 * elements(s, all) : 0);
+    default:
+        return tiny;
+    }
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+static bool is_allowed(const ex_space *s, const ex_structure *x, const rl_enode *n)
+{
+    i64 number = s->number[n->place];
+    u8 kind = rl_graph_type(s->g, s->r->classes[n->place]).kind;
+    if (kind == IR_A_BUNDLE)
+        return n->label.op == IR_loop;
+    if (kind == IR_A_COMPONENT)
+        return n->label.op == IR_comp;
+    if (!number || x->way[number - 1] < 0)
+        return ex_is_glue(s, n);
+    const ex_way *w = &s->reduced.at[number - 1].ways.at[x->way[number - 1]];
+    for (i64 i = 0; i < w->nodes.n; i++)
+        if (&s->r->nodes.at[w->nodes.at[i]] == n)
+            return true;
+    return false;
+}
+
+static bool mark(const ex_space *s, const ex_structure *x, i64 place, const eqf_node *best,
+                 eqf_node *chosen, i64 *used)
+{
+    const rl_reach *r = s->r;
+    if (chosen[place].i)
+        return true;
+    if (r->is_given[place] || rl_graph_type(s->g, r->classes[place]).kind == IR_A_LAMBDA ||
+        rl_graph_type(s->g, r->classes[place]).kind == IR_A_REDUCER)
+        return true;
+    if (!best[place].i)
+        return false;
+    chosen[place] = best[place];
+    *used += s->number[place] && x->way[s->number[place] - 1] >= 0;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (n->node.i != best[place].i)
+            continue;
+        for (i64 k = 0; k < n->arity; k++)
+            if (!mark(s, x, n->kids[k], best, chosen, used))
+                return false;
+    }
+    return true;
+}
+
+bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen)
+{
+    const rl_reach *r = s->r;
+    arena *scratch = arena_child(s->a);
+    f64 *cost = NEW_N(scratch, f64, r->n), *own = NEW_N(scratch, f64, r->nodes.n);
+    eqf_node *best = NEW_N(scratch, eqf_node, r->n);
+    bool *allowed = NEW_N(scratch, bool, r->nodes.n);
+    for (i64 k = 0; k < r->n; k++) {
+        u8 kind = rl_graph_type(s->g, r->classes[k]).kind;
+        bool is_free = r->is_given[k] || kind == IR_A_LAMBDA || kind == IR_A_REDUCER;
+        cost[k] = is_free ? 0 : (f64)INFINITY;
+    }
+    for (i64 i = 0; i < r->nodes.n; i++) {
+        allowed[i] = cost[r->nodes.at[i].place] > 0 && is_allowed(s, x, &r->nodes.at[i]);
+        own[i] = own_cost(s, &r->nodes.at[i]);
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (i64 i = 0; i < r->nodes.n; i++) {
+            const rl_enode *n = &r->nodes.at[i];
+            f64 sum = own[i];
+            for (i64 k = 0; allowed[i] && k < n->arity; k++)
+                if (n->label.op != IR_run && !(n->label.op == IR_get && k == 1))
+                    sum += cost[n->kids[k]];
+            if (!allowed[i] || !(sum < cost[n->place] * (1 - 1e-12)))
+                continue;
+            cost[n->place] = sum;
+            best[n->place] = n->node;
+            more = true;
+        }
+    }
+    memset(chosen, 0, (size_t)r->n * sizeof *chosen);
+    i64 wanted = 0, used = 0;
+    for (i64 i = 0; i < s->reduced.n; i++)
+        wanted += x->way[i] >= 0;
+    bool found = true;
+    for (i64 i = 0; i < s->roots.n && found; i++)
+        found = mark(s, x, s->roots.at[i], best, chosen, &used);
+    arena_free(scratch);
+    return found && used == wanted;
+}
+
+/* ---- what may be stored ---------------------------------------------------------------------- */
+
+static const rl_enode *chosen_node(const ex_space *s, const eqf_node *chosen, i64 place)
+{
+    const rl_reach *r = s->r;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++)
+        if (r->nodes.at[i].node.i == chosen[place].i)
+            return &r->nodes.at[i];
+    return NULL;
+}
+
+/* Work below each chosen place, shared parts counted each time; 0: no reduction is below. */
+static f64 work_below(const ex_space *s, const eqf_node *chosen, i64 place, f64 *done,
+                      bool *reduces)
+{
+    if (done[place] >= 0 || !chosen[place].i)
+        return MAX(done[place], 0);
+    done[place] = 0;
+    const rl_enode *n = chosen_node(s, chosen, place);
+    f64 sum = own_cost(s, n);
+    reduces[place] = s->number[place] != 0;
+    for (i64 k = 0; k < n->arity; k++) {
+        if (n->label.op == IR_run)
+            break;
+        sum += work_below(s, chosen, n->kids[k], done, reduces);
+        reduces[place] |= reduces[n->kids[k]];
+    }
+    return done[place] = sum;
+}
+
+i64 ex_storable(const ex_space *s, const eqf_node *chosen, i64 *out, i64 most)
+{
+    const rl_reach *r = s->r;
+    arena *scratch = arena_child(s->a);
+    f64 *work = NEW_N(scratch, f64, r->n), *saves = NEW_N(scratch, f64, most + 1);
+    bool *reduces = NEW_N(scratch, bool, r->n), *inside = NEW_N(scratch, bool, r->n);
+    for (i64 k = 0; k < r->n; k++)
+        work[k] = -1;
+    for (i64 i = 0; i < s->roots.n; i++)
+        work_below(s, chosen, s->roots.at[i], work, reduces);
+    /* what depends on a running result exists inside its loop only */
+    for (bool more = true; more;) {
+        more = false;
+        for (i64 k = 0; k < r->n; k++) {
+            const rl_enode *n = chosen[k].i ? chosen_node(s, chosen, k) : NULL;
+            if (!n || inside[k] || s->number[k])
+                continue;
+            bool is_in = n->label.op == IR_run;
+            for (i64 q = 0; q < n->arity; q++)
+                is_in |= inside[n->kids[q]];
+            inside[k] = is_in;
+            more |= is_in;
+        }
+    }
+    i64 count = 0;
+    for (i64 k = 0; k < r->n; k++) {
+        const rl_enode *user = chosen[k].i ? chosen_node(s, chosen, k) : NULL;
+        if (!user)
+            continue;
+        rl_type u = rl_graph_type(s->g, r->classes[k]);
+        u64 around = 0;
+        for (i64 q = 0; q < user->arity; q++) {
+            rl_type t = rl_graph_type(s->g, r->classes[user->kids[q]]);
+            around |= t.kind == IR_A_VALUE ? t.dims | t.axes : 0;
+        }
+        for (i64 q = 0; q < user->arity; q++) {
+            i64 place = user->kids[q];
+            rl_type t = rl_graph_type(s->g, r->classes[place]);
+            bool whole = t.kind == IR_A_VALUE && t.axes == t.dims && t.dims != 0;
+            if (!chosen[place].i || !whole || !reduces[place] || inside[place])
+                continue;
+            bool wider = (around & ~(t.dims | t.axes)) != 0 || user->label.op == IR_tile_matmul ||
+                         user->label.op == IR_reduce || u.kind == IR_A_COMPONENT;
+            bool known = false;
+            for (i64 i = 0; i < s->roots.n; i++)
+                known |= s->roots.at[i] == place;
+            for (i64 i = 0; i < count; i++)
+                known |= out[i] == place;
+            if (!wider || known)
+                continue;
+            f64 saved = work[place];
+            i64 at = count;
+            while (at > 0 && saves[at - 1] < saved)
+                at--;
+            if (at >= most)
+                continue;
+            count = MIN(count + 1, most);
+            for (i64 i = count - 1; i > at; i--) {
+                out[i] = out[i - 1];
+                saves[i] = saves[i - 1];
+            }
+            out[at] = place;
+            saves[at] = saved;
+        }
+    }
+    arena_free(scratch);
+    return count;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+typedef struct choice {
+    const ex_space *s;
+    const eqf_node *chosen;
+    const i64 *stored;
+    i64 n_stored;
+} choice;
+
+static eqf_node first_of(const ex_space *s, i64 place, bool comb)
+{
+    const rl_reach *r = s->r;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (comb ? n->label.op == IR_comb
+                 : n->label.op != IR_NO_OP && n->label.op != IR_comb &&
+                       rl_transfer_of(n->label.op) != RL_NO_TRANSFER)
+            return n->node;
+    }
+    return (eqf_node){0};
+}
+
+static eqf_node node_of(void *user, eqf_class c)
+{
+    const choice *x = user;
+    const ex_space *s = x->s;
+    i64 place = rl_place_of(s->r, c);
+    rl_type t = rl_graph_type(s->g, c);
+    if (x->chosen[place].i)
+        return x->chosen[place];
+    bool is_whole = t.kind == IR_A_VALUE && t.axes == 0 && t.dims != 0;
+    if (is_whole && !(t.facts & (RL_LOAD | RL_CONSTANT | RL_INDEX))) {
+        eqf_node n = {0};
+        if (t.facts & RL_STORED)
+            n = first_of(s, place, false);
+        return n.i ? n : first_of(s, place, true);
+    }
+    if (s->r->forms.node[place].i)
+        return s->r->forms.node[place];
+    return eqf_next_node(s->g->engine, c, (eqf_node){0});
+}
+
+static bool is_stored(void *user, eqf_class c)
+{
+    const choice *x = user;
+    i64 place = rl_place_of(x->s->r, c);
+    for (i64 i = 0; i < x->n_stored; i++)
+        if (x->stored[i] == place)
+            return true;
+    return false;
+}
+
+ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const i64 *stored,
+                     i64 n_stored)
+{
+    choice x = {s, chosen, stored, n_stored};
+    rl_choices by = {node_of, is_stored, &x};
+    return rl_write_program(s->g, a, &by);
+}

@@ -1,0 +1,75 @@
+/* What the files of extraction share. */
+#ifndef EQF_EXTRACT_IMPL_H
+#define EQF_EXTRACT_IMPL_H
+
+#include "extract/extract.h"
+#include "rules/fuse_impl.h"
+
+enum { EX_WORDS = 4, EX_REDUCED = 64 * EX_WORDS };
+
+/* A set of reduced classes. */
+typedef struct ex_set {
+    u64 at[EX_WORDS];
+} ex_set;
+
+/* A way to compute a reduced class: its e-nodes of one kind. */
+typedef struct ex_way {
+    u64 par;
+    bool is_rolled;
+    VEC(i64) nodes; /* places among the snapshot's e-nodes */
+} ex_way;
+
+typedef struct ex_reduced {
+    i64 place;
+    VEC(ex_way) ways;
+} ex_reduced;
+
+typedef VEC(ex_set) ex_sets;
+
+typedef struct ex_space {
+    arena *a;
+    rl_graph *g;
+    rl_reach *r;
+    VEC(ex_reduced) reduced;
+    i64 *number;    /* by place: index among the reduced + 1 */
+    ex_sets *stops; /* by place: minimal sets of reduced classes that its operators end at */
+    VEC(i64) roots; /* places of the outputs' tiles */
+    i64 whole_words;
+    bool is_cut_short; /* some limit was met */
+} ex_space;
+
+ex_space *ex_space_new(arena *a, rl_graph *g);
+/* Is the e-node an operator on tiles (or a leaf), neither a reduction over axes nor of a loop? */
+bool ex_is_glue(const ex_space *s, const rl_enode *n);
+/* The tiles that a class of whole values is cut into, -1: none. */
+i64 ex_tiles_of(const ex_space *s, i64 place);
+/* The e-nodes whose operands the way's e-node computes in its loop: bodies, as sets of what they
+ * end at; appended to *out, each minimal. */
+void ex_body_sets(const ex_space *s, const rl_enode *n, ex_sets *out);
+bool ex_has(const ex_set *s, i64 i);
+void ex_put(ex_set *s, i64 i);
+bool ex_within(const ex_set *x, const ex_set *y);
+bool ex_same(const ex_set *x, const ex_set *y);
+
+/* A structure: for each reduced class the way, -1: not used. */
+typedef struct ex_structure {
+    i8 way[EX_REDUCED];
+} ex_structure;
+typedef VEC(ex_structure) ex_structures;
+/* All structures, in a fixed order; *expanded counts states. */
+void ex_enumerate(ex_space *s, i64 most, const volatile bool *cancel, ex_structures *out,
+                  i64 *expanded);
+
+/* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.
+ * False when the structure cannot be computed, or does not need all of its reductions. */
+bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen);
+/* Places of tiles that may be stored, given the choice; at most `most`, those that save most work
+ * first. */
+i64 ex_storable(const ex_space *s, const eqf_node *chosen, i64 *out, i64 most);
+/* The program with the tiles at `stored` stored. */
+ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const i64 *stored,
+                     i64 n_stored);
+/* Fills kernels, flops, bytes, bound_us, reductions. */
+void ex_model(arena *a, const ir_program *p, const ex_rates *rates, ex_candidate *out);
+
+#endif

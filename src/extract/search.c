@@ -1,0 +1,115 @@
+/* Structures, what is stored in each, and a list of the cheapest.
+ *
+ * Every structure is priced twice: with nothing stored, and with the tiles stored that save most
+ * work. For the best of them all sets of stored tiles are tried. */
+#include <stdlib.h>
+
+#include "extract/impl.h"
+
+enum { STORABLE = 6, LOOKED_INTO = 32 };
+
+typedef struct ranking {
+    arena *a;
+    const ex_options *options;
+    i64 most, tried;
+    VEC(ex_candidate) best; /* cheapest first */
+} ranking;
+
+typedef struct priced {
+    i64 structure;
+    f64 bound_us;
+} priced;
+
+static f64 price(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored, i64 n)
+{
+    arena *own = arena_child(q->a);
+    ex_candidate c = {.program = ex_write(s, own, chosen, stored, n)};
+    ex_model(own, c.program, &q->options->rates, &c);
+    q->tried++;
+    arena_free(own);
+    return c.bound_us;
+}
+
+static void consider(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored,
+                     i64 n)
+{
+    arena *own = arena_child(q->a);
+    ex_candidate c = {.program = ex_write(s, own, chosen, stored, n)};
+    ex_model(own, c.program, &q->options->rates, &c);
+    q->tried++;
+    i64 at = q->best.n;
+    while (at > 0 && c.bound_us < q->best.at[at - 1].bound_us)
+        at--;
+    if (at >= q->most) {
+        arena_free(own);
+        return;
+    }
+    vec_push(q->a, &q->best, c);
+    for (i64 i = q->best.n - 1; i > at; i--)
+        q->best.at[i] = q->best.at[i - 1];
+    q->best.at[at] = c;
+    if (q->best.n > q->most)
+        q->best.n = q->most;
+}
+
+static i64 most_stored(const ranking *q)
+{
+    return (q->options->most_kernels > 0 ? q->options->most_kernels : 4) - 1;
+}
+
+/* All subsets of the storable tiles with at most so many members. */
+static void store_some(ranking *q, const ex_space *s, const eqf_node *chosen)
+{
+    i64 places[STORABLE], stored[STORABLE], n = ex_storable(s, chosen, places, STORABLE);
+    for (u32 set = 0; set < 1u << n; set++) {
+        i64 count = 0;
+        for (i64 i = 0; i < n; i++)
+            if (set >> i & 1)
+                stored[count++] = places[i];
+        if (count <= most_stored(q))
+            consider(q, s, chosen, stored, count);
+    }
+}
+
+static int compare(const void *x, const void *y)
+{
+    const priced *a = x, *b = y;
+    if (a->bound_us != b->bound_us)
+        return a->bound_us < b->bound_us ? -1 : 1;
+    return a->structure < b->structure ? -1 : a->structure > b->structure;
+}
+
+ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
+{
+    ex_report report = {0};
+    arena *scratch = arena_child(a);
+    ex_space *s = ex_space_new(scratch, g);
+    ex_structures all = {0};
+    ex_enumerate(s, options->most_sets > 0 ? options->most_sets : 1024, options->cancel, &all,
+                 &report.expanded);
+    ranking q = {.a = a, .options = options, .most = options->most > 0 ? options->most : 64};
+    eqf_node *chosen = NEW_N(scratch, eqf_node, s->r->n);
+    VEC(priced) order = {0};
+    for (i64 i = 0; i < all.n && !(options->cancel && *options->cancel); i++) {
+        if (!ex_choose(s, &all.at[i], chosen))
+            continue;
+        i64 places[STORABLE], n = ex_storable(s, chosen, places, MIN(most_stored(&q), STORABLE));
+        f64 none = price(&q, s, chosen, NULL, 0), some = n ? price(&q, s, chosen, places, n) : none;
+        vec_push(scratch, &order, ((priced){i, MIN(none, some)}));
+    }
+    if (order.n)
+        qsort(order.at, (size_t)order.n, sizeof *order.at, compare);
+    report.sets = order.n;
+    for (i64 i = 0; i < MIN(order.n, LOOKED_INTO); i++) {
+        ex_choose(s, &all.at[order.at[i].structure], chosen);
+        store_some(&q, s, chosen);
+    }
+    for (i64 i = 0; i < q.best.n; i++)
+        ir_verify(q.best.at[i].program, "extraction");
+    report.at = q.best.at;
+    report.n = q.best.n;
+    report.tried = q.tried;
+    report.complete = !s->is_cut_short && order.n <= LOOKED_INTO;
+    arena_free(scratch);
+    return report;
+}

@@ -1,0 +1,429 @@
+/* Structures. For each class of tiles first the minimal sets of reduced classes at which the
+ * operators above them can end: one fixpoint. A state is then what was decided (a way for some
+ * reduced classes) and what is still needed; it is expanded by the ways of the first class that is
+ * needed times the sets that its body ends at. What has one choice makes no state. */
+#include "extract/impl.h"
+
+enum { MOST_STOPS = 24 };
+
+bool ex_has(const ex_set *s, i64 i)
+{
+    return s->at[i >> 6] >> (i & 63) & 1;
+}
+
+void ex_put(ex_set *s, i64 i)
+{
+    s->at[i >> 6] |= (u64)1 << (i & 63);
+}
+
+bool ex_within(const ex_set *x, const ex_set *y)
+{
+    for (i64 w = 0; w < EX_WORDS; w++)
+        if (x->at[w] & ~y->at[w])
+            return false;
+    return true;
+}
+
+bool ex_same(const ex_set *x, const ex_set *y)
+{
+    return memcmp(x, y, sizeof *x) == 0;
+}
+
+static ex_set joined(const ex_set *x, const ex_set *y)
+{
+    ex_set out;
+    for (i64 w = 0; w < EX_WORDS; w++)
+        out.at[w] = x->at[w] | y->at[w];
+    return out;
+}
+
+static i64 count(const ex_set *x)
+{
+    i64 n = 0;
+    for (i64 w = 0; w < EX_WORDS; w++)
+        n += __builtin_popcountll(x->at[w]);
+    return n;
+}
+
+/* Smaller sets first, then by their members. */
+static int compare(const ex_set *x, const ex_set *y)
+{
+    i64 a = count(x), b = count(y);
+    if (a != b)
+        return a < b ? -1 : 1;
+    for (i64 w = 0; w < EX_WORDS; w++)
+        if (x->at[w] != y->at[w])
+            return x->at[w] < y->at[w] ? -1 : 1;
+    return 0;
+}
+
+/* Keeps the list minimal and sorted; was it new? */
+static bool insert(const ex_space *s, ex_sets *list, const ex_set *x)
+{
+    for (i64 i = 0; i < list->n; i++)
+        if (ex_within(&list->at[i], x))
+            return false;
+    i64 n = 0;
+    for (i64 i = 0; i < list->n; i++)
+        if (!ex_within(x, &list->at[i]))
+            list->at[n++] = list->at[i];
+    list->n = n;
+    i64 at = n;
+    while (at > 0 && compare(x, &list->at[at - 1]) < 0)
+        at--;
+    if (at >= MOST_STOPS)
+        return false;
+    vec_push(s->a, list, *x);
+    for (i64 i = list->n - 1; i > at; i--)
+        list->at[i] = list->at[i - 1];
+    list->at[at] = *x;
+    if (list->n > MOST_STOPS)
+        list->n = MOST_STOPS;
+    return true;
+}
+
+/* Every union of one set from each. */
+static void multiply(const ex_space *s, ex_sets *x, const ex_sets *y)
+{
+    ex_sets out = {0};
+    for (i64 i = 0; i < x->n; i++)
+        for (i64 k = 0; k < y->n; k++) {
+            ex_set both = joined(&x->at[i], &y->at[k]);
+            insert(s, &out, &both);
+        }
+    *x = out;
+}
+
+/* ---- the space ------------------------------------------------------------------------------- */
+
+bool ex_is_glue(const ex_space *s, const rl_enode *n)
+{
+    (void)s;
+    if (!n->is_usable || n->label.op == IR_comb)
+        return false;
+    switch (n->label.op) {
+    case IR_NO_OP:
+    case IR_run:
+        return true;
+    case IR_loop:
+    case IR_comp:
+    case IR_get:
+    case IR_collection:
+    case IR_tuple:
+        return false;
+    case IR_reduce:
+        return n->label.par == 0;
+    default:
+        return true;
+    }
+}
+
+static bool is_reduction(const rl_enode *n)
+{
+    return n->is_usable && ((n->label.op == IR_reduce && n->label.par) || n->label.op == IR_get);
+}
+
+static bool is_given(const ex_space *s, i64 place)
+{
+    return s->r->is_given[place];
+}
+
+static void bodies_of_loop(const ex_space *s, i64 loop, ex_sets *out)
+{
+    const rl_reach *r = s->r;
+    for (i64 i = r->first[loop]; i < r->first[loop + 1]; i++) {
+        const rl_enode *l = &r->nodes.at[i];
+        if (l->label.op != IR_loop)
+            continue;
+        ex_sets all = {0};
+        ex_set none = {0};
+        vec_push(s->a, &all, none);
+        for (i64 k = 0; k < l->arity; k++) {
+            ex_sets some = {0};
+            for (i64 j = r->first[l->kids[k]]; j < r->first[l->kids[k] + 1]; j++) {
+                const rl_enode *c = &r->nodes.at[j];
+                if (c->label.op != IR_comp)
+                    continue;
+                ex_sets one = {0};
+                vec_push(s->a, &one, none);
+                for (i64 q = 0; q < c->arity; q++)
+                    if (rl_graph_type(s->g, r->classes[c->kids[q]]).kind == IR_A_VALUE)
+                        multiply(s, &one, &s->stops[c->kids[q]]);
+                for (i64 q = 0; q < one.n; q++)
+                    insert(s, &some, &one.at[q]);
+            }
+            multiply(s, &all, &some);
+        }
+        for (i64 k = 0; k < all.n; k++)
+            insert(s, out, &all.at[k]);
+    }
+}
+
+void ex_body_sets(const ex_space *s, const rl_enode *n, ex_sets *out)
+{
+    if (n->label.op == IR_get) {
+        bodies_of_loop(s, n->kids[0], out);
+        return;
+    }
+    const ex_sets *body = &s->stops[n->kids[0]];
+    for (i64 i = 0; i < body->n; i++)
+        insert(s, out, &body->at[i]);
+}
+
+static bool grow(ex_space *s, i64 place)
+{
+    const rl_reach *r = s->r;
+    bool any = false;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (!ex_is_glue(s, n))
+            continue;
+        ex_sets all = {0};
+        ex_set none = {0};
+        vec_push(s->a, &all, none);
+        for (i64 k = 0; k < n->arity && n->label.op != IR_run; k++)
+            if (rl_graph_type(s->g, r->classes[n->kids[k]]).kind == IR_A_VALUE)
+                multiply(s, &all, &s->stops[n->kids[k]]);
+        for (i64 k = 0; k < all.n; k++)
+            any |= insert(s, &s->stops[place], &all.at[k]);
+    }
+    return any;
+}
+
+static void find_stops(ex_space *s)
+{
+    s->stops = NEW_N(s->a, ex_sets, s->r->n);
+    for (i64 k = 0; k < s->r->n; k++) {
+        ex_set one = {0};
+        if (s->number[k])
+            ex_put(&one, s->number[k] - 1);
+        if (s->number[k] || is_given(s, k))
+            insert(s, &s->stops[k], &one);
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (i64 k = 0; k < s->r->n; k++)
+            if (!is_given(s, k))
+                more |= grow(s, k);
+    }
+}
+
+static ex_way *way_of(ex_space *s, ex_reduced *x, u64 par, bool is_rolled)
+{
+    for (i64 i = 0; i < x->ways.n; i++)
+        if (x->ways.at[i].par == par && x->ways.at[i].is_rolled == is_rolled)
+            return &x->ways.at[i];
+    vec_push(s->a, &x->ways, ((ex_way){.par = par, .is_rolled = is_rolled}));
+    return &x->ways.at[x->ways.n - 1];
+}
+
+/* The axes of the loop that a component is taken from. */
+static u64 par_of(const ex_space *s, const rl_enode *n)
+{
+    if (n->label.op != IR_get)
+        return n->label.par;
+    return rl_graph_type(s->g, s->r->classes[n->kids[0]]).dims;
+}
+
+static void find_reduced(ex_space *s)
+{
+    const rl_reach *r = s->r;
+    s->number = NEW_N(s->a, i64, r->n);
+    for (i64 i = 0; i < r->nodes.n; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (!is_reduction(n) || is_given(s, n->place))
+            continue;
+        if (!s->number[n->place]) {
+            if (s->reduced.n == EX_REDUCED) {
+                s->is_cut_short = true;
+                continue;
+            }
+            vec_push(s->a, &s->reduced, (ex_reduced){.place = n->place});
+            s->number[n->place] = s->reduced.n;
+        }
+        ex_reduced *x = &s->reduced.at[s->number[n->place] - 1];
+        ex_way *w = way_of(s, x, par_of(s, n), n->label.op == IR_get);
+        vec_push(s->a, &w->nodes, i);
+    }
+}
+
+i64 ex_tiles_of(const ex_space *s, i64 place)
+{
+    const rl_reach *r = s->r;
+    rl_type t = rl_graph_type(s->g, r->classes[place]);
+    if (t.kind == IR_A_VALUE && t.axes == 0 && t.dims == 0)
+        return place;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++)
+        if (r->nodes.at[i].label.op == IR_comb)
+            return r->nodes.at[i].kids[0];
+    return -1;
+}
+
+static void find_roots(ex_space *s)
+{
+    const ir_program *p = s->g->p;
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        if (!p->outputs.at[i].term.i)
+            continue;
+        i64 place = rl_place_of(s->r, rl_graph_class(s->g, p->outputs.at[i].term));
+        rl_type t = rl_graph_type(s->g, s->r->classes[place]);
+        if (t.facts & (RL_LOAD | RL_CONSTANT))
+            continue;
+        i64 tiles = ex_tiles_of(s, place);
+        if (tiles >= 0)
+            vec_push(s->a, &s->roots, tiles);
+    }
+    /* what operators of whole values take is stored: it is wanted too */
+    for (i64 k = 0; k < s->r->n; k++) {
+        rl_type t = rl_graph_type(s->g, s->r->classes[k]);
+        if (t.kind != IR_A_VALUE || t.axes || !(t.facts & RL_STORED))
+            continue;
+        for (i64 i = s->r->first[k]; i < s->r->first[k + 1]; i++) {
+            const rl_enode *n = &s->r->nodes.at[i];
+            if (n->label.op == IR_NO_OP || n->label.op == IR_comb)
+                continue;
+            for (i64 q = 0; q < n->arity; q++) {
+                rl_type x = rl_graph_type(s->g, s->r->classes[n->kids[q]]);
+                i64 tiles = ex_tiles_of(s, n->kids[q]);
+                if (!(x.facts & (RL_LOAD | RL_CONSTANT | RL_STORED)) && tiles >= 0)
+                    vec_push(s->a, &s->roots, tiles);
+            }
+        }
+    }
+}
+
+ex_space *ex_space_new(arena *a, rl_graph *g)
+{
+    ex_space *s = NEW(a, ex_space);
+    s->a = a;
+    s->g = g;
+    s->r = rl_reach_new(a, g);
+    find_reduced(s);
+    find_stops(s);
+    find_roots(s);
+    return s;
+}
+
+/* ---- enumeration ----------------------------------------------------------------------------- */
+
+typedef struct state {
+    ex_structure chosen;
+    ex_set decided, pending;
+} state;
+
+typedef struct search {
+    ex_space *s;
+    i64 most, expanded;
+    const volatile bool *cancel;
+    ex_structures *out;
+    u64 rolled; /* bit i: over atom i's axis what can be rolled is */
+    VEC(state) stack;
+} search;
+
+static i64 first_pending(const search *q, const state *x)
+{
+    for (i64 i = 0; i < q->s->reduced.n; i++)
+        if (ex_has(&x->pending, i) && !ex_has(&x->decided, i))
+            return i;
+    return -1;
+}
+
+/* Is the way the one that the mode asks for, where there is a choice? */
+static bool is_asked_for(const search *q, const ex_reduced *x, const ex_way *w)
+{
+    bool rolled = (w->par & q->rolled) != 0;
+    if (w->is_rolled == rolled)
+        return true;
+    for (i64 i = 0; i < x->ways.n; i++)
+        if (x->ways.at[i].par == w->par && x->ways.at[i].is_rolled == rolled)
+            return false;
+    return true;
+}
+
+static void finish(search *q, const ex_structure *x)
+{
+    for (i64 i = 0; i < q->out->n; i++)
+        if (memcmp(&q->out->at[i], x, sizeof *x) == 0)
+            return;
+    vec_push(q->s->a, q->out, *x);
+}
+
+static void expand(search *q, const state *x)
+{
+    ex_space *s = q->s;
+    i64 k = first_pending(q, x);
+    q->expanded++;
+    if (k < 0) {
+        finish(q, &x->chosen);
+        return;
+    }
+    const ex_reduced *c = &s->reduced.at[k];
+    for (i64 w = c->ways.n - 1; w >= 0; w--) {
+        if (!is_asked_for(q, c, &c->ways.at[w]))
+            continue;
+        ex_sets bodies = {0};
+        for (i64 i = 0; i < c->ways.at[w].nodes.n; i++)
+            ex_body_sets(s, &s->r->nodes.at[c->ways.at[w].nodes.at[i]], &bodies);
+        /* where a set needs nothing that is not needed anyway, others only cost more */
+        ex_set have = joined(&x->decided, &x->pending);
+        ex_put(&have, k);
+        bool is_free = false;
+        for (i64 i = 0; i < bodies.n; i++)
+            is_free |= ex_within(&bodies.at[i], &have) && !ex_has(&bodies.at[i], k);
+        for (i64 i = bodies.n - 1; i >= 0; i--) {
+            if (ex_has(&bodies.at[i], k) || (is_free && !ex_within(&bodies.at[i], &have)))
+                continue;
+            state next = *x;
+            next.chosen.way[k] = (i8)w;
+            ex_put(&next.decided, k);
+            next.pending = joined(&x->pending, &bodies.at[i]);
+            vec_push(s->a, &q->stack, next);
+        }
+    }
+}
+
+static void run(search *q)
+{
+    ex_space *s = q->s;
+    ex_sets starts = {0};
+    ex_set none = {0};
+    vec_push(s->a, &starts, none);
+    for (i64 i = 0; i < s->roots.n; i++)
+        multiply(s, &starts, &s->stops[s->roots.at[i]]);
+    q->stack.n = 0;
+    for (i64 i = starts.n - 1; i >= 0; i--) {
+        state x = {.pending = starts.at[i]};
+        memset(x.chosen.way, -1, sizeof x.chosen.way);
+        vec_push(s->a, &q->stack, x);
+    }
+    while (q->stack.n > 0) {
+        if (q->out->n >= q->most || (q->cancel && *q->cancel)) {
+            s->is_cut_short = true;
+            return;
+        }
+        state x = q->stack.at[--q->stack.n];
+        expand(q, &x);
+    }
+}
+
+void ex_enumerate(ex_space *s, i64 most, const volatile bool *cancel, ex_structures *out,
+                  i64 *expanded)
+{
+    u64 choices = 0; /* axes over which something can be rolled or not */
+    for (i64 i = 0; i < s->reduced.n; i++) {
+        const ex_reduced *x = &s->reduced.at[i];
+        for (i64 w = 0; w < x->ways.n; w++)
+            if (x->ways.at[w].is_rolled)
+                choices |= x->ways.at[w].par;
+    }
+    search q = {.s = s, .most = most, .cancel = cancel, .out = out};
+    u64 mode = choices;
+    for (;;) { /* all subsets, everything rolled first */
+        q.rolled = mode;
+        run(&q);
+        if (mode == 0)
+            break;
+        mode = (mode - 1) & choices;
+    }
+    *expanded = q.expanded;
+}

@@ -1,0 +1,99 @@
+/* Candidates: every program that extraction proposes has the value of the program that it came
+ * from, by the reference interpreter and as kernels. */
+#include "extract/extract.h"
+#include "ir/check.h"
+#include "kernel/harness.h"
+#include "rules/small.h"
+
+static void compare_value(fixture *f, const char *name, i64 number, const ir_program *p,
+                         const tensor *inputs, const tensor *want)
+{
+    tensor *got = NEW_N(f->a, tensor, p->outputs.n);
+    i64 *tiles = NEW_N(f->a, i64, p->atoms.n);
+    for (i64 i = 0; i < p->atoms.n; i++)
+        tiles[i] = 2;
+    ir_eval(p, inputs, f->a, got, (ir_eval_options){.tiles = tiles});
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        i64 n = tensor_count(f->ctx, want[i].rank, want[i].shape);
+        for (i64 k = 0; k < n; k++) {
+            f64 x = tensor_get_f64(&got[i], k), y = tensor_get_f64(&want[i], k);
+            if (!(fabs(x - y) <= 1e-6 * (1 + fabs(y))) && !(isnan(x) && isnan(y))) {
+                str s = str_new(f->a);
+                ir_print(&s, p);
+                fail_msg("%s, candidate %lld: %.12g, wanted %.12g\n%s", name, (long long)number, x,
+                         y, str_text(&s));
+            }
+        }
+    }
+}
+
+static void compare_kernels(fixture *f, const char *name, i64 number, const ir_program *p,
+                           tensor *inputs, const tensor *want)
+{
+    bench b = {.ctx = f->ctx, .a = f->a, .p = p, .inputs = inputs};
+    kn_build(f->a, p, (kn_options){32, 2, true, NULL}, &b.plan, &b.kernels);
+    assert_int_equal(bench_run(&b), 0);
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        f64 e = bench_error(&b, i, &want[i]);
+        if (!(e <= 2e-3)) {
+            str s = str_new(f->a);
+            ir_print(&s, p);
+            fail_msg("%s, candidate %lld: kernels differ by %g\n%s", name, (long long)number, e,
+                     str_text(&s));
+        }
+    }
+}
+
+static void check_program(fixture *f, const void *arg)
+{
+    const char *name = arg;
+    ir_program *p = small_program(f->a, name);
+    rl_graph_options o = {.rules = rl_ruleset_shipped(f->a),
+                          .fp = RL_APPROXIMATE,
+                          .limits = eqf_limits_default()};
+    rl_graph *g = rl_graph_new(f->a, p, &o);
+    rl_graph_saturate(g, NULL);
+    rl_graph_tile(g, NULL);
+    rl_graph_fuse(g, RL_FUSE_LATE);
+    ex_options options = {.most = 40};
+    ex_report r = ex_search(f->a, g, &options);
+    print_message("%-24s expanded %lld sets %lld tried %lld kept %lld\n", name,
+                  (long long)r.expanded, (long long)r.sets, (long long)r.tried, (long long)r.n);
+    assert_true(r.n > 0);
+    rng random = rng_new(3);
+    tensor *inputs = bench_inputs(f->a, p, &random);
+    for (i64 i = 0; i < p->inputs.n; i++) /* away from 0, so that nothing cancels */
+        for (i64 k = 0; k < tensor_count(f->ctx, inputs[i].rank, inputs[i].shape); k++)
+            if (dtype_is_float(inputs[i].type))
+                tensor_set_f64(&inputs[i], k, 0.25 + fabs(tensor_get_f64(&inputs[i], k)));
+    tensor *want = NEW_N(f->a, tensor, p->outputs.n);
+    ir_eval(p, inputs, f->a, want, (ir_eval_options){0});
+    for (i64 i = 0; i < r.n; i++) {
+        if (i < 3)
+            print_message("    %lld kernels, bound %.3g us: %s\n", (long long)r.at[i].kernels,
+                          r.at[i].bound_us, r.at[i].reductions);
+        compare_value(f, name, i, r.at[i].program, inputs, want);
+        compare_kernels(f, name, i, r.at[i].program, inputs, want);
+    }
+}
+
+static void test_candidates(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(small_names); i++) {
+        void *inner = NULL;
+        assert_int_equal(fixture_setup(&inner), 0);
+        fixture *f = inner;
+        if (attempt(f, check_program, small_names[i]) != EQF_OK)
+            fail_msg("%s: %s: %s", small_names[i], last_diag(f).place, last_diag(f).message);
+        fixture_teardown(&inner);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_candidates),
+    };
+    return cmocka_run_group_tests_name("candidates", tests, NULL, NULL);
+}
