@@ -250,6 +250,7 @@ typedef struct parts {
     i64 slots;
     u32 comp[RL_MAX_SLOTS], get[RL_MAX_SLOTS];
     bool busy[RL_MAX_SLOTS];
+    u32 producers[RL_MAX_SLOTS]; /* bits: slots */
     u32 loop;
 } parts;
 
@@ -297,47 +298,50 @@ static u32 with_par(parts *x, ir_op op, const u32 *kids, i64 n)
 
 static u32 component(parts *x, i64 slot);
 
+/* What one term is made of. */
+typedef struct tile_copy {
+    const rl_lambda *lambda;
+    i64 own;               /* the slot that it is the contribution of; -1 */
+    u32 *done;             /* by term */
+    bool runs[RL_MAX_SLOTS]; /* slots whose values so far it uses */
+} tile_copy;
+
 /* A term of update or final as a term of tiles; 0 when it has none: it uses what only a reducer
  * term knows (other states, the number of lanes). */
-static u32 tile_term(parts *x, const rl_lambda *l, ir_term t, i64 own, u32 *done)
+static u32 tile_term(parts *x, tile_copy *copy, ir_term t)
 {
-    rl_terms *terms = x->c->t;
+    const rl_lambda *l = copy->lambda;
+    u32 *done = copy->done;
     if (done[t.i])
         return done[t.i];
     bool is_update = l == &x->c->repair.update;
     const ir_node *n = ir_get(l->p, t);
-    u32 id = 0;
-    i64 state = slot_in(l->p, x->slots, t);
-    for (i64 i = 0; i < x->slots && is_update && !id; i++)
-        if (i != own && slot_out(x, i).i == t.i) {
+    for (i64 i = 0; i < x->slots && is_update; i++)
+        if (i != copy->own && slot_out(x, i).i == t.i) {
             u32 comp = component(x, i);
-            id = comp ? with_par(x, IR_run, &comp, 1) : 0;
-            if (!id)
-                return 0;
+            copy->runs[i] = true;
+            return done[t.i] = comp ? with_par(x, IR_run, &comp, 1) : 0;
         }
-    if (id)
-        return done[t.i] = id;
+    i64 state = slot_in(l->p, x->slots, t);
     if (state >= 0)
         return is_update ? 0 : x->get[state];
     if (n->op == IR_in)
         return done[t.i] = leaf_of_input(x, l, t);
     if (n->op == IR_const)
         return done[t.i] = rl_terms_leaf(
-                   terms, rl_number_head(x->c->g, (dtype)n->dtype,
-                                         dtype_is_float(n->dtype) ? n->attr.f : (f64)n->attr.i));
-    if (n->op == IR_iota || (ir_row(n->op)->class_ != IR_EWISE && n->op != IR_reduce &&
-                             n->op != IR_matmul && n->op != IR_tile_matmul))
+                   x->c->t, rl_number_head(x->c->g, (dtype)n->dtype,
+                                           dtype_is_float(n->dtype) ? n->attr.f : (f64)n->attr.i));
+    if (ir_row(n->op)->class_ != IR_EWISE && n->op != IR_reduce && n->op != IR_matmul &&
+        n->op != IR_tile_matmul)
         return 0;
     u32 *kids = NEW_N(x->c->a, u32, n->arg_count);
     for (i64 i = 0; i < n->arg_count; i++) {
-        kids[i] = tile_term(x, l, ir_get(l->p, t)->args[i], own, done);
+        kids[i] = tile_term(x, copy, ir_get(l->p, t)->args[i]);
         if (!kids[i])
             return 0;
     }
-    n = ir_get(l->p, t);
     ir_attr attr = n->attr;
-    bool is_same = n->op == IR_cast && record(x->c, kids[0])->type.dtype == attr.dtype;
-    if (is_same)
+    if (n->op == IR_cast && record(x->c, kids[0])->type.dtype == attr.dtype)
         return done[t.i] = kids[0];
     ir_op op = n->op == IR_matmul ? IR_tile_matmul : n->op;
     return done[t.i] = make(x, op, op == IR_reduce ? attr.reducer : IR_NO_REDUCER, attr, kids,
@@ -408,14 +412,22 @@ static u32 component(parts *x, i64 slot)
     if (out.op != joins || !transport_uses(x, out.args[0], slot, old, new) || !old[slot])
         return 0;
     u32 kids[2 + RL_MAX_SLOTS];
-    kids[0] = tile_term(x, &x->c->repair.update, out.args[1], slot,
-                        NEW_N(x->c->a, u32, p->nodes.n));
+    tile_copy copy = {&x->c->repair.update, slot, NEW_N(x->c->a, u32, p->nodes.n), {false}};
+    kids[0] = tile_term(x, &copy, out.args[1]);
     if (!kids[0])
         return 0;
-    i64 producers[RL_MAX_SLOTS], n = 0;
     for (i64 i = 0; i < x->slots; i++)
-        if (i != slot && (old[i] || new[i]))
+        if (copy.runs[i] && !old[i] && !new[i])
+            return 0; /* it would have to be moved, and is not */
+    i64 producers[RL_MAX_SLOTS], n = 0;
+    u32 mask = 0; /* with those that the values so far stand on */
+    for (i64 i = 0; i < x->slots; i++)
+        mask |= (i != slot && (old[i] || new[i]) ? (u32)1 << i : 0) |
+                (copy.runs[i] ? x->producers[i] : 0);
+    for (i64 i = 0; i < x->slots; i++)
+        if (mask >> i & 1)
             producers[n++] = i;
+    x->producers[slot] = mask;
     if (n > 0) {
         kids[1] = transport_leaf(x, out.args[0], slot, producers, n);
         for (i64 i = 0; i < n; i++)
@@ -475,9 +487,10 @@ static bool as_components(chain *c, rl_chain *out)
         u32 kids[2] = {x.loop, x.comp[i]};
         x.get[i] = rl_terms_make(c->t, IR_get, IR_NO_REDUCER, 0, kids, 2);
     }
-    u32 values[RL_MAX_REDUCTIONS], *done = NEW_N(c->a, u32, final->p->nodes.n);
+    u32 values[RL_MAX_REDUCTIONS];
+    tile_copy copy = {final, -1, NEW_N(c->a, u32, final->p->nodes.n), {false}};
     for (i64 k = 0; k < c->n; k++)
-        values[k] = tile_term(&x, final, final->p->outputs.at[k].term, -1, done);
+        values[k] = tile_term(&x, &copy, final->p->outputs.at[k].term);
     return add_values(&x, out, values);
 }
 

@@ -5,12 +5,18 @@
 #include "egraph/egraph.h"
 #include "rules/graph.h"
 
+static inline eqf_status replay_by(rl_graph *g, const eqf_checking *judges, const char *proof,
+                                   const char *from, const char *to, eqf_check_report *report)
+{
+    return eqf_proof_check(eqf_lang_ctx(eqf_egraph_lang(rl_graph_engine(g))), eqf_text_of(proof),
+                           eqf_text_of(from), eqf_text_of(to), judges, report);
+}
+
 static inline eqf_status replay(rl_graph *g, const char *proof, const char *from, const char *to,
                                 eqf_check_report *report)
 {
-    eqf_checking checking = rl_graph_checking(g);
-    return eqf_proof_check(eqf_lang_ctx(eqf_egraph_lang(rl_graph_engine(g))), eqf_text_of(proof),
-                           eqf_text_of(from), eqf_text_of(to), &checking, report);
+    eqf_checking judges = rl_graph_checking(g);
+    return replay_by(g, &judges, proof, from, to, report);
 }
 
 /* The e-node over the terms chosen for its children. */
@@ -35,7 +41,8 @@ static inline const char *node_text(const rl_graph *g, arena *a, eqf_extraction 
 
 /* Steps of the proof that from = to, adding the assumptions that it rests on; its text goes to
  * `seen` when that is not NULL. Fails when the checker does not accept it. */
-static inline i64 prove(rl_graph *g, const char *from, const char *to, i64 *assumptions, str *seen)
+static inline i64 prove_by(rl_graph *g, const eqf_checking *judges, const char *from,
+                           const char *to, i64 *assumptions, str *seen)
 {
     eqf_ctx *ctx = eqf_lang_ctx(eqf_egraph_lang(rl_graph_engine(g)));
     eqf_proof *proof;
@@ -44,7 +51,7 @@ static inline i64 prove(rl_graph *g, const char *from, const char *to, i64 *assu
     assert_int_equal(eqf_explain(rl_graph_engine(g), eqf_text_of(from), eqf_text_of(to), &proof),
                      EQF_OK);
     assert_int_equal(eqf_proof_text(proof, EQF_SHARED, &text), EQF_OK);
-    if (replay(g, text, from, to, &report))
+    if (replay_by(g, judges, text, from, to, &report))
         fail_msg("%s = %s: %s", from, to, eqf_diag_get(ctx, eqf_diag_count(ctx) - 1).message);
     *assumptions += report.assumptions;
     if (seen)
@@ -54,8 +61,15 @@ static inline i64 prove(rl_graph *g, const char *from, const char *to, i64 *assu
     return report.steps;
 }
 
+static inline i64 prove(rl_graph *g, const char *from, const char *to, i64 *assumptions, str *seen)
+{
+    eqf_checking judges = rl_graph_checking(g);
+    return prove_by(g, &judges, from, to, assumptions, seen);
+}
+
 /* Proves every e-node equal to the term chosen for its class; returns how many. */
-static inline i64 prove_all(rl_graph *g, arena *a, i64 *assumptions, str *seen)
+static inline i64 prove_all_by(rl_graph *g, arena *a, const eqf_checking *judges,
+                               i64 *assumptions, str *seen)
 {
     eqf_egraph *e = rl_graph_engine(g);
     VEC(eqf_class) all = {0};
@@ -69,10 +83,16 @@ static inline i64 prove_all(rl_graph *g, arena *a, i64 *assumptions, str *seen)
         assert_int_equal(eqf_extraction_text(x, all.at[i], false, 0, &chosen), EQF_OK);
         for (eqf_node n = eqf_next_node(e, all.at[i], (eqf_node){0}); n.i;
              n = eqf_next_node(e, all.at[i], n), proofs++)
-            prove(g, chosen, node_text(g, a, x, n), assumptions, seen);
+            prove_by(g, judges, chosen, node_text(g, a, x, n), assumptions, seen);
     }
     eqf_extraction_free(x);
     return proofs;
+}
+
+static inline i64 prove_all(rl_graph *g, arena *a, i64 *assumptions, str *seen)
+{
+    eqf_checking judges = rl_graph_checking(g);
+    return prove_all_by(g, a, &judges, assumptions, seen);
 }
 
 #endif

@@ -7,10 +7,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
+#include "rules/consumers.h"
 #include "rules/fuse_impl.h"
+#include "rules/proved.h"
+#include "rules/wide.h"
 #include "rules/worth.h"
 
 static const char *const derivations[] = {
@@ -114,28 +118,6 @@ static const char *term_text(rl_graph *g, arena *a, const ir_program *p, ir_term
     return NULL;
 }
 
-/* Steps of the proof that the texts are equal; fails when the checker does not accept it. */
-static i64 prove(rl_graph *g, const char *name, const char *from, const char *to, bool *fuses)
-{
-    eqf_ctx *ctx = g->ctx;
-    eqf_proof *proof;
-    char *text;
-    eqf_check_report report;
-    eqf_checking checking = rl_graph_checking(g);
-    if (eqf_explain(g->engine, eqf_text_of(from), eqf_text_of(to), &proof))
-        fail_msg("%s: %s", name, eqf_diag_get(ctx, eqf_diag_count(ctx) - 1).message);
-    assert_int_equal(eqf_proof_text(proof, EQF_SHARED, &text), EQF_OK);
-    if (eqf_proof_check(ctx, eqf_text_of(text), eqf_text_of(from), eqf_text_of(to), &checking,
-                        &report))
-        fail_msg("%s: %s = %s: %s", name, from, to,
-                 eqf_diag_get(ctx, eqf_diag_count(ctx) - 1).message);
-    *fuses = *fuses || strstr(text, "loop.") || strstr(text, "bundle");
-    assert_int_equal(report.assumptions, 0);
-    eqf_text_free(ctx, text);
-    eqf_proof_free(proof);
-    return report.steps;
-}
-
 /* From the program alone, with all rules, every written form is in its class. */
 static void derivations_are_found(void **state)
 {
@@ -156,8 +138,11 @@ static void derivations_are_found(void **state)
             eqf_class c = rl_graph_find(g, p, form);
             if (!c.i || eqf_find(g->engine, c).i != rl_graph_class(g, whole).i)
                 fail_msg("%s: %s is not found", derivations[k], output_name(p, i));
-            bool fuses = false;
-            prove(g, derivations[k], term_text(g, a, p, whole), term_text(g, a, p, form), &fuses);
+            i64 assumptions = 0;
+            str seen = str_new(a);
+            prove(g, term_text(g, a, p, whole), term_text(g, a, p, form), &assumptions, &seen);
+            assert_int_equal(assumptions, 0);
+            bool fuses = strstr(str_text(&seen), "loop.") || strstr(str_text(&seen), "bundle");
             bool has_loop = strstr(output_name(p, i), ".one-") || strstr(output_name(p, i), "roll");
             assert_true(fuses || !has_loop);
             found++;
@@ -225,6 +210,43 @@ static void everything_is_worth_its_class(void **state)
         arena_free(a);
     }
     assert_true(nodes > 5000);
+    eqf_ctx_free(ctx);
+}
+
+/* Random chains of reductions, and random programs over most operators. */
+static void random_programs(void **state)
+{
+    const i64 count = *(const i64 *)*state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    i64 repairs = 0, proofs = 0;
+    for (i64 seed = 1; seed <= count; seed++) {
+        arena *a = arena_new(ctx, 0);
+        rng r = rng_new((u64)seed);
+        const char *text = consumer_text(a, &r);
+        ir_program *p = seed % 4 ? ir_read(a, "chain", text, (i64)strlen(text))
+                                 : wide_program(a, (u64)seed);
+        bool proved = seed % 16 == 6 || seed % 24 == 4;
+        rl_graph_options o = {.rules = rl_ruleset_shipped(a),
+                              .fp = RL_APPROXIMATE,
+                              .limits = eqf_limits_default(),
+                              .explain = proved};
+        o.limits.seconds = -1;
+        o.limits.nodes = 1000;
+        o.limits.iterations = 6;
+        rl_graph *g = rl_graph_new(a, p, &o);
+        rl_graph_saturate(g, NULL);
+        rl_graph_tile(g, NULL);
+        repairs += rl_graph_fuse(g, seed & 2 ? RL_FUSE_NODE : RL_FUSE_LATE).repairs;
+        assert_int_equal(eqf_check(rl_graph_engine(g)), EQF_OK);
+        for (u64 cut = 0; cut < 3; cut++)
+            check_worth(g, a, arena_printf(a, "random %lld", (long long)seed), cut);
+        i64 assumptions = 0;
+        if (proved)
+            proofs += prove_all(g, a, &assumptions, NULL);
+        assert_int_equal(assumptions, 0);
+        arena_free(a);
+    }
+    assert_true(repairs > 3 * count && proofs > 10 * count);
     eqf_ctx_free(ctx);
 }
 
@@ -302,60 +324,16 @@ static eqf_verdict record_guard(void *user, const char *name, const char *const 
     return r->judges.guard(r->judges.user, name, args, n);
 }
 
-static const char *node_text(const rl_graph *g, arena *a, eqf_extraction *x, eqf_node n)
-{
-    eqf_head head = eqf_node_head(g->engine, n);
-    unsigned arity = eqf_head_arity(g->lang, head);
-    str s = str_new(a);
-    str_add(&s, arity ? "(" : "");
-    eg_print_head(g->lang, &s, head.i);
-    for (unsigned i = 0; i < arity; i++) {
-        const char *kid;
-        assert_int_equal(
-            eqf_extraction_text(x, eqf_node_child(g->engine, n, i), false, 0, &kid), EQF_OK);
-        str_printf(&s, " %s", kid);
-    }
-    eg_print_payload(g->lang, &s, head.i);
-    str_add(&s, arity ? ")" : "");
-    return str_text(&s);
-}
-
 /* Proves why every e-node is in its class; keeps the steps of fusion on the way. */
 static i64 record_steps(rl_graph *g, recorder *r)
 {
-    eqf_egraph *e = g->engine;
-    VEC(eqf_class) all = {0};
-    eqf_extraction *x;
-    i64 proofs = 0;
-    for (eqf_class c = eqf_next_class(e, (eqf_class){0}); c.i; c = eqf_next_class(e, c))
-        vec_push(r->a, &all, c);
-    assert_int_equal(eqf_extract(e, all.at, (size_t)all.n, NULL, EQF_TREE, &x), EQF_OK);
-    eqf_checking checking = r->judges;
-    checking.step = record_step;
-    checking.guard = record_guard;
-    checking.user = r;
-    for (i64 k = 0; k < all.n; k++) {
-        const char *first;
-        assert_int_equal(eqf_extraction_text(x, all.at[k], false, 0, &first), EQF_OK);
-        for (eqf_node n = eqf_next_node(e, all.at[k], (eqf_node){0}); n.i;
-             n = eqf_next_node(e, all.at[k], n)) {
-            const char *text = node_text(g, r->a, x, n);
-            eqf_proof *proof;
-            char *shown;
-            eqf_check_report report;
-            assert_int_equal(eqf_explain(e, eqf_text_of(first), eqf_text_of(text), &proof), EQF_OK);
-            assert_int_equal(eqf_proof_text(proof, EQF_SHARED, &shown), EQF_OK);
-            if (eqf_proof_check(g->ctx, eqf_text_of(shown), eqf_text_of(first), eqf_text_of(text),
-                                &checking, &report))
-                fail_msg("%s = %s: %s", first, text,
-                         eqf_diag_get(g->ctx, eqf_diag_count(g->ctx) - 1).message);
-            assert_int_equal(report.assumptions, 0);
-            eqf_text_free(g->ctx, shown);
-            eqf_proof_free(proof);
-            proofs++;
-        }
-    }
-    eqf_extraction_free(x);
+    i64 assumptions = 0;
+    eqf_checking judges = r->judges;
+    judges.step = record_step;
+    judges.guard = record_guard;
+    judges.user = r;
+    i64 proofs = prove_all_by(g, r->a, &judges, &assumptions, NULL);
+    assert_int_equal(assumptions, 0);
     return proofs;
 }
 
@@ -448,9 +426,11 @@ static void wrong_steps_are_refused(void **state)
     eqf_ctx_free(ctx);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    i64 count = argc > 1 ? atoll(argv[1]) : 48;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(random_programs, &count),
         cmocka_unit_test(derivations_are_found),
         cmocka_unit_test(order_does_not_matter),
         cmocka_unit_test(everything_is_worth_its_class),

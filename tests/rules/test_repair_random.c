@@ -7,72 +7,8 @@
 
 #include <cmocka.h>
 
+#include "rules/consumers.h"
 #include "rules/fold.h"
-
-static const char *const producers =
-    "(program p (dims (M 3) (T 23)) (input x f64 (M T)) (input y f64 (M T)) (input w f64 (T))"
-    "(input k f64 (M))"
-    "(let m (reduce max x :axis {T}))"
-    "(let l (reduce + (exp (sub x m)) :axis {T}))"
-    "(let mu (div (reduce + x :axis {T}) (const f64 23)))"
-    "(let q (reduce + (square y) :axis {T}))"
-    "(let d (reduce + (mul (div (exp (sub x m)) l) y) :axis {T}))"
-    "(let big (reduce max (abs y) :axis {T}))";
-
-/* Factors of a product: tile values, then those that use results. */
-static const char *const tile_factors[] = {"x",
-                                           "y",
-                                           "(tanh y)",
-                                           "(mul w k)",
-                                           "(abs x)",
-                                           "(add y (const f64 2))",
-                                           "(cast f64 (iota T))",
-                                           "(where (le (iota T) (const i64 11)) y w)",
-                                           "(exp (mul (const f64 0.25) w))"};
-static const char *const result_factors[] = {
-    "(exp (sub x m))",
-    "(sub x mu)",
-    "(recip l)",
-    "(rsqrt (add (div q (const f64 23)) (const f64 1)))",
-    "(sub y d)",
-    "(sub (sub x m) (log l))",
-    "(div y big)",
-    "(exp (mul (const f64 2) (sub x m)))",
-    "(where (le (iota T) (const i64 9)) (exp (sub x m)) (const f64 0))",
-    "(square (sub x mu))",
-    "d",
-    "(exp (sub x (max m k)))",
-    "(sub (max (sub x m) (sub y m)) w)",
-    "(div (exp (sub x m)) l)"};
-
-static void add_product(str *s, rng *g)
-{
-    i64 n = 1 + (i64)rng_below(g, 2), used = 0;
-    const char *pick[4];
-    pick[used++] = tile_factors[rng_below(g, COUNT_OF(tile_factors))];
-    for (i64 i = 0; i < n; i++)
-        pick[used++] = result_factors[rng_below(g, COUNT_OF(result_factors))];
-    for (i64 i = 0; i < used - 1; i++)
-        str_add(s, "(mul ");
-    for (i64 i = 0; i < used; i++) {
-        str_add(s, pick[i]);
-        str_add(s, i ? ") " : " ");
-    }
-}
-
-static const char *random_program(arena *a, rng *g)
-{
-    str s = str_new(a);
-    str_add(&s, producers);
-    str_add(&s, "(output o (reduce + ");
-    i64 terms = 1 + (i64)rng_below(g, 2);
-    if (terms == 2)
-        str_add(&s, rng_below(g, 2) ? "(add " : "(sub ");
-    for (i64 i = 0; i < terms; i++)
-        add_product(&s, g);
-    str_add(&s, terms == 2 ? ") :axis {T})))" : " :axis {T})))");
-    return str_text(&s);
-}
 
 static f64 gauss(rng *g)
 {
@@ -115,7 +51,7 @@ static void random_consumers(void **state)
     for (u64 seed = 1; seed <= programs; seed++) {
         arena *a = arena_new(ctx, 0);
         rng g = rng_new(seed);
-        const char *text = random_program(a, &g);
+        const char *text = consumer_text(a, &g);
         ir_program *p = ir_read(a, "random", text, (i64)strlen(text));
         ir_atom axis = {2};
         rl_system system;
