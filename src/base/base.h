@@ -232,6 +232,9 @@ typedef struct file_part {
 void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count);
 /* Writes the pieces to an open file; 0, or errno. */
 int file_put(int fd, const file_part *parts, i64 count);
+/* Does `name` in the open folder (or AT_FDCWD) still stand for the open file or folder? To ask after
+ * locking it: who held the lock before may use the name for the next one. */
+bool file_is_at(int folder, const char *name, int fd);
 /* Read-only mapping, unmapped with the arena. An empty file gives a non-NULL pointer. */
 const void *file_map(arena *a, const char *path, i64 *n);
 

@@ -121,6 +121,13 @@ static bool is_temporary(const char *name)
     return n > 0 && at[pid + 1 + n] == 0;
 }
 
+bool file_is_at(int folder, const char *name, int fd)
+{
+    struct stat mine, there;
+    return fstat(fd, &mine) == 0 && fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
 /* Best effort: what stays is found again. */
 static void remove_leftovers(int folder)
 {
@@ -139,7 +146,8 @@ static void remove_leftovers(int folder)
         int fd = openat(folder, e->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0)
             continue;
-        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+            file_is_at(folder, e->d_name, fd))
             unlinkat(folder, e->d_name, 0);
         close(fd);
     }
@@ -158,11 +166,8 @@ static int open_temporary(int folder, const char *base, char *name, size_t size)
             return -1;
         /* Another writer may have taken it for a leftover before it was locked. Where nothing can
          * be locked, nobody removes leftovers either. */
-        struct stat mine, there;
         bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-        if (locked && fstat(fd, &mine) == 0 &&
-            fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
+        if (locked && file_is_at(folder, name, fd))
             return fd;
         close(fd);
     }

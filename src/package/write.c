@@ -94,7 +94,8 @@ static void remove_leftovers(const pk_writer *w)
         int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        /* The name may be that writer's next folder by now. */
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && file_is_at(dirfd(d), e->d_name, fd))
             remove_tree(dirfd(d), e->d_name, 1);
         close(fd);
     }
@@ -192,11 +193,10 @@ pk_writer *pk_begin(arena *a, const char *path)
             io_error(w, w->target, "write");
         }
         int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        struct stat st;
         /* Another writer may have taken it for a leftover before it was locked. Where folders
          * cannot be locked at all, nobody removes leftovers either. */
         bool locked = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
-        if (locked && stat(name, &st) == 0) {
+        if (locked && file_is_at(AT_FDCWD, name, fd)) {
             w->directory = name;
             w->lock = fd;
             break;
