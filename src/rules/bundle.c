@@ -84,26 +84,28 @@ static void name_need(const rl_reach *r, need *x)
         x->name += item_name(r, x->at[i]);
 }
 
+/* The smallest unions of one of each. */
+static needs both_of(const rl_reach *r, const needs *x, const needs *y)
+{
+    needs out = {.n = x->n < 0 || y->n < 0 ? -1 : 0};
+    for (i64 i = 0; i < x->n && y->n > 0; i++)
+        for (i64 j = 0; j < y->n; j++) {
+            need joint;
+            if (!unite(&x->at[i], &y->at[j], &joint))
+                continue;
+            name_need(r, &joint);
+            keep(&out, &joint);
+        }
+    return out;
+}
+
 /* What the e-node's operands need together. */
 static needs needs_of_node(const bundler *b, const rl_enode *n)
 {
     needs out = {.n = 1};
-    for (i64 i = 0; i < n->arity; i++) {
-        const needs *kid = &b->sets[n->kids[i]];
-        needs joint = {.n = kid->n < 0 ? -1 : 0};
-        for (i64 x = 0; x < out.n && kid->n > 0; x++)
-            for (i64 y = 0; y < kid->n; y++) {
-                need both;
-                if (!unite(&out.at[x], &kid->at[y], &both))
-                    continue;
-                name_need(b->f->r, &both);
-                keep(&joint, &both);
-            }
-        out = joint;
-        if (out.n <= 0)
-            return (needs){.n = -1};
-    }
-    return out;
+    for (i64 i = 0; i < n->arity && out.n > 0; i++)
+        out = both_of(b->f->r, &out, &b->sets[n->kids[i]]);
+    return out.n > 0 ? out : (needs){.n = -1};
 }
 
 static bool is_same(const needs *x, const needs *y)
@@ -342,28 +344,6 @@ static void bundle(rl_fuser *f, const need *group, pairs *out)
         join(f, par, rolled, group->n, out);
 }
 
-/* Items over the axes of the group that the bodies of the set's other reductions need in every
- * form: a reduction inside another's loop may share one outside of it. */
-static void add_inner(const rl_reach *r, const need *set, u64 par, need *group)
-{
-    for (i64 i = 0; i < set->n; i++) {
-        rl_item it = r->items.at[set->at[i]];
-        for (i64 k = 0; k < r->items.n && it.par != par; k++) {
-            bool all = r->items.at[k].par == par, any = false;
-            for (i64 j = r->first[it.place]; j < r->first[it.place + 1] && all; j++) {
-                const rl_enode *n = &r->nodes.at[j];
-                if (!n->is_usable || n->label.op != IR_reduce || n->label.par != it.par)
-                    continue;
-                any = true;
-                all = rl_reach_must(r, n->kids[0])[k >> 6] >> (k & 63) & 1;
-            }
-            need one = {.n = 1, .at = {(u16)k}}, both;
-            if (all && any && unite(group, &one, &both))
-                *group = both;
-        }
-    }
-}
-
 typedef struct groups {
     VEC(need) seen;
     pairs pairs;
@@ -381,25 +361,62 @@ static void add_group(rl_fuser *f, groups *all, const need *group)
     bundle(f, group, &all->pairs);
 }
 
+static void add_groups(rl_fuser *f, groups *all, const need *set)
+{
+    const rl_reach *r = f->r;
+    for (i64 j = 0; j < set->n; j++) {
+        need group = {.n = 0};
+        for (i64 l = 0; l < set->n; l++)
+            if (r->items.at[set->at[l]].par == r->items.at[set->at[j]].par)
+                group.at[group.n++] = set->at[l];
+        add_group(f, all, &group);
+    }
+}
+
+/* What the bodies of the item's reductions need over other axes than its own: over its own they are
+ * earlier results, which repairs deal with. */
+static needs needs_inside(const bundler *b, i64 item)
+{
+    const rl_reach *r = b->f->r;
+    rl_item it = r->items.at[item];
+    needs all = {.n = 0};
+    for (i64 i = r->first[it.place]; i < r->first[it.place + 1]; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (!n->is_usable || n->label.op != IR_reduce || n->label.par != it.par)
+            continue;
+        const needs *body = &b->sets[n->kids[0]];
+        for (i64 j = 0; j < body->n; j++) {
+            need others = {.n = 0};
+            for (i64 k = 0; k < body->at[j].n; k++)
+                if (r->items.at[body->at[j].at[k]].par != it.par)
+                    others.at[others.n++] = body->at[j].at[k];
+            name_need(r, &others);
+            keep(&all, &others);
+        }
+    }
+    return all.n ? all : (needs){.n = 1};
+}
+
 bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report)
 {
     bundler b = {.f = f};
     const rl_reach *r = f->r;
     groups all = {0};
     find_needs(&b);
+    needs *inside = NEW_N(f->a, needs, r->items.n);
+    for (i64 i = 0; i < r->items.n; i++)
+        inside[i] = needs_inside(&b, i);
     for (i64 k = 0; k < r->n; k++)
         for (i64 i = 0; i < b.sets[k].n; i++) {
             const need *set = &b.sets[k].at[i];
-            for (i64 j = 0; j < set->n; j++) {
-                need group = {.n = 0};
-                u64 par = r->items.at[set->at[j]].par;
-                for (i64 l = 0; l < set->n; l++)
-                    if (r->items.at[set->at[l]].par == par)
-                        group.at[group.n++] = set->at[l];
-                add_group(f, &all, &group);
-                add_inner(r, set, par, &group);
-                add_group(f, &all, &group);
-            }
+            add_groups(f, &all, set);
+            /* and one level further in: a reduction inside another's loop may share one with
+             * others, there or outside */
+            needs deep = {.n = 1, .at = {*set}};
+            for (i64 j = 0; j < set->n && deep.n > 0; j++)
+                deep = both_of(r, &deep, &inside[set->at[j]]);
+            for (i64 j = 0; j < deep.n; j++)
+                add_groups(f, &all, &deep.at[j]);
         }
     bool changed = false;
     for (i64 i = 0; i < all.pairs.n; i++)
