@@ -51,8 +51,8 @@ static bool passes(void *user, const eqf_egraph *e, const eqf_class *args)
     if (r->outer == IR_NO_OP)
         return f.whole.dims == 0;
     /* a value that is wanted along some axes only is stored, not computed again */
-    if (r->outer == IR_view)
-        return r->g->payloads.at[f.outer_payload].par == rl_all_axes(r->g, f.whole.dims);
+    if (r->outer == IR_view && r->g->options.refine == RL_REFINE_MAXIMAL)
+        return r->g->payloads.at[f.outer_payload].par == f.whole.dims;
     return true;
 }
 
@@ -66,8 +66,9 @@ static eqf_status apply(void *user, eqf_egraph *e, eqf_class root, const eqf_cla
         firing f = firing_of(r, args);
         f.inner.kids = f.kids;
         rl_builder b = {.make = rl_add_node, .user = r->g};
-        u32 c = r->split ? rl_split_reduction(r->g, &b, r->split - 1, &f.inner)
-                         : rl_pass_on(r->g, &b, r->outer, f.outer_payload, &f.inner);
+        u32 c = r->split
+                    ? rl_split_reduction(r->g, &b, r->split - 1, &f.inner)
+                    : rl_pass_on(r->g, &b, r->outer, f.outer_payload, r->keeps_whole, &f.inner);
         if (c)
             out->i = c;
     }
@@ -81,7 +82,7 @@ static bool combines(void *user, const eqf_egraph *e, const eqf_class *args)
     rl_type t = rl_graph_type(g, args[0]);
     (void)e;
     return is_computed(&t) && !(t.facts & RL_CONSTANT) &&
-           g->payloads.at[args[1].i].par == rl_all_axes(g, t.dims);
+           (g->options.refine == RL_REFINE_SUBSETS || g->payloads.at[args[1].i].par == t.dims);
 }
 
 /* ---- as text ----------------------------------------------------------------------------------
@@ -130,10 +131,12 @@ static const char combining[] =
     "(multi combine (?t (view ?e :par ?V)) => (?e (comb ?t :par ?V)) :when (when.combine ?e ?V))\n"
     "(rule view-of-combination (view (comb ?t :par ?V) :par ?V) => ?t)\n";
 
-/* rename.add, view.gather.2, refine.reduce.max, split.1.matmul */
+/* rename.add, view.gather.2, refine.reduce.max, whole.matmul, split.1.matmul */
 static const char *name_of(rl_graph *g, const rl_generated *r)
 {
-    const char *what = r->outer == IR_NO_OP ? "refine" : ir_row(r->outer)->name;
+    const char *what = r->outer == IR_NO_OP ? "refine"
+                       : r->keeps_whole     ? "whole"
+                                            : ir_row(r->outer)->name;
     if (r->split)
         what = arena_printf(g->a, "split.%lld", (long long)r->split);
     what = arena_printf(g->a, "%s.%s", what, rl_operator_name(g->a, r->op, r->reducer));
@@ -149,7 +152,7 @@ static bool is_known(const rl_graph *g, const char *name)
     return false;
 }
 
-static void generate(rl_graph *g, ir_op outer, i64 split, eqf_op engine_op)
+static void generate(rl_graph *g, ir_op outer, i64 split, bool keeps_whole, eqf_op engine_op)
 {
     const rl_operator *o = &g->operators.at[engine_op.i];
     rl_generated *r = NEW(g->a, rl_generated);
@@ -157,6 +160,7 @@ static void generate(rl_graph *g, ir_op outer, i64 split, eqf_op engine_op)
                         .outer = outer,
                         .op = o->op,
                         .split = split,
+                        .keeps_whole = keeps_whole,
                         .reducer = o->reducer,
                         .engine_op = engine_op,
                         .arity = g->lang->ops.at[engine_op.i].arity,
@@ -184,14 +188,16 @@ static void generate_for(rl_graph *g, eqf_op op)
         g->lang->ops.at[op.i].arity > MOST_OPERANDS)
         return;
     for (i64 i = 0; i < COUNT_OF(outer); i++)
-        generate(g, outer[i], 0, op);
+        generate(g, outer[i], 0, false, op);
     if (how != RL_REDUCES && how != RL_MULTIPLIES)
         return;
     if (how == RL_MULTIPLIES) /* what the rules bring in; it is met later in the same walk */
         rl_operator_head(g, IR_reduce, IR_SUM, 1, 0);
-    generate(g, IR_NO_OP, 0, op);
+    generate(g, IR_NO_OP, 0, false, op);
+    if (g->options.refine == RL_REFINE_SUBSETS)
+        generate(g, IR_view, 0, true, op);
     for (i64 i = 0; i < g->split_count; i++)
-        generate(g, IR_NO_OP, 1 + i, op);
+        generate(g, IR_NO_OP, 1 + i, false, op);
 }
 
 static eqf_rules *load(rl_graph *g, const char *what, const char *first, const char *second,
@@ -260,7 +266,7 @@ static bool is_passed_on(rl_terms *j, u32 from, u32 to, const rl_generated *r)
     rl_shape inner = shape_of(j, j->a, has_outer ? x->kids[0] : from);
     rl_builder b = {.make = write_term, .user = j};
     u32 built = r->split ? rl_split_reduction(j->g, &b, r->split - 1, &inner)
-                         : rl_pass_on(j->g, &b, outer, payload, &inner);
+                         : rl_pass_on(j->g, &b, outer, payload, r->keeps_whole, &inner);
     return built && rl_terms_same(j, built, to);
 }
 

@@ -494,7 +494,10 @@ rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *op
     number_atoms(g, live);
     arena_defer(a, release, g);
     rl_must(g, eqf_lang_new(g->ctx, &g->lang));
-    eqf_options engine = {.limits = options->limits, .explain = options->explain};
+    eqf_options engine = {.limits = options->limits,
+                          .explain = options->explain,
+                          .cancelled = options->cancelled,
+                          .user = options->user};
     rl_must(g, eqf_egraph_new(g->lang, &engine, &g->engine));
     eqf_analysis types = {.name = "type",
                           .size = sizeof(rl_type),

@@ -24,12 +24,22 @@
 #include "eqf_egraph.h"
 #include "rules/rule.h"
 
+/* Which cuts of a value are tried. One tile an axis is legal, so the largest cut stands for all;
+ * the others are forms of their own for comparison. */
+typedef enum rl_refine {
+    RL_REFINE_MAXIMAL, /* along all of its axes; every contraction too */
+    RL_REFINE_SUBSETS  /* an output along every set of its axes, every contraction cut and not */
+} rl_refine;
+
 typedef struct rl_graph_options {
     const rl_ruleset *rules;    /* NULL: none */
     rl_fp fp;                   /* the least exact class admitted; zeroed: exact rules only */
     bool parameters_are_inputs; /* else what depends on parameters alone is folded once */
+    rl_refine refine;
     bool explain;
     eqf_limits limits;
+    bool (*cancelled)(void *user); /* polled as the limits are; may be NULL */
+    void *user;
 } rl_graph_options;
 
 typedef struct rl_graph rl_graph;

@@ -59,6 +59,7 @@ struct rl_graph {
     eqf_class *classes;      /* by term */
     VEC(const char *) chains; /* texts of reductions that were repaired: hints for proofs */
     VEC(u64) tried;           /* hashes of those that were looked at */
+    VEC(eqf_class) readouts;  /* of those that became operators over a loop's results */
     bool has_conflict;
     rl_type conflict[2];
     const char *conflict_rule; /* that was being applied, or NULL */
@@ -121,12 +122,10 @@ typedef enum rl_transfer {
     RL_MOVES    /* an index map, which itself moves towards inputs */
 } rl_transfer;
 rl_transfer rl_transfer_of(ir_op op);
-/* The axes of a whole value's atoms: one an atom that can be cut. */
-u64 rl_all_axes(const rl_graph *g, u64 dims);
 /* `outer` over `inner`, passed on to the operands of `inner`: a view or an index map. With the
- * outer operator IR_NO_OP the value has no atoms: a reduction of it is cut all the same. 0 when it
- * does not pass. */
-u32 rl_pass_on(rl_graph *g, const rl_builder *b, ir_op outer, u32 outer_payload,
+ * outer operator IR_NO_OP the value has no atoms: a reduction of it is cut all the same. What is
+ * contracted is cut, or with `keeps_whole` not. 0 when it does not pass. */
+u32 rl_pass_on(rl_graph *g, const rl_builder *b, ir_op outer, u32 outer_payload, bool keeps_whole,
                const rl_shape *inner);
 /* Can tiles of the value be read, whatever else computes them? */
 bool rl_is_load(const rl_type *t);
@@ -141,6 +140,7 @@ typedef struct rl_generated {
     const char *name;
     ir_op outer, op; /* outer: view, rename, slice, splitdim, or none */
     i64 split;       /* outer none: index of the split of `own` + 1, or 0 */
+    bool keeps_whole;
     ir_reducer reducer;
     eqf_op engine_op; /* of `op` with the reducer */
     i64 arity;

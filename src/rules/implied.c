@@ -72,6 +72,10 @@ static void list_contracting(const lister *l, const char *name, i64 n, const cha
     list(l, "refinement", arena_printf(l->a, "refine.%s", name), RL_REASSOCIATED, inner,
          arena_printf(l->a, "(reduce %s %s :par ?K)", combine, tiles), "",
          "where the result has no dims, so that there is no view of it");
+    list(l, "refinement", arena_printf(l->a, "whole.%s", name), RL_EXACT,
+         arena_printf(l->a, "(view %s :par ?V)", inner),
+         over(l, tile, n, false, "(view ", " :par (meet ?V @))", " :axis ?K"), "",
+         "where every set of axes is tried");
     for (i64 i = 0; i < COUNT_OF(outer); i++)
         list(l, i < 2 ? "propagation" : "split", arena_printf(l->a, "%s.%s", outer[i], name),
              RL_EXACT, arena_printf(l->a, "(%s %s :map ?P)", outer[i], inner),

@@ -5,18 +5,24 @@
  * search.                                                                    (space.md §4, §5) */
 #include "rules/graph_impl.h"
 
-/* Puts the view along all its axes of a value that is computed; was it new? */
+enum { MOST_SUBSETS = 8 }; /* dims of a value that is cut in every way */
+
+/* Puts the views of a value that is computed: along all its axes, or along every set of them. Was
+ * one new? */
 static bool want(rl_graph *g, eqf_class c)
 {
     rl_type t = rl_graph_type(g, c);
-    u64 axes = rl_all_axes(g, t.dims);
-    if (t.kind != IR_A_VALUE || t.axes || !axes || (t.facts & (RL_LOAD | RL_CONSTANT)))
+    if (t.kind != IR_A_VALUE || t.axes || (t.facts & (RL_LOAD | RL_CONSTANT)))
         return false;
     i64 before = eqf_egraph_size(g->engine).nodes;
-    eqf_head head =
-        rl_operator_head(g, IR_view, IR_NO_REDUCER, 1, rl_par_payload(g, IR_view, axes));
-    eqf_class tiles;
-    rl_must(g, eqf_add(g->engine, head, &c, 1, &tiles));
+    bool one =
+        g->options.refine == RL_REFINE_MAXIMAL || __builtin_popcountll(t.dims) > MOST_SUBSETS;
+    for (u64 axes = t.dims; axes; axes = one ? 0 : (axes - 1) & t.dims) {
+        eqf_class tiles;
+        eqf_head head =
+            rl_operator_head(g, IR_view, IR_NO_REDUCER, 1, rl_par_payload(g, IR_view, axes));
+        rl_must(g, eqf_add(g->engine, head, &c, 1, &tiles));
+    }
     return eqf_egraph_size(g->engine).nodes > before;
 }
 
@@ -69,7 +75,7 @@ static bool complete(rl_graph *g, eqf_node view)
     bool any = false;
     if (t.axes || (t.facts & (RL_LOAD | RL_CONSTANT)))
         return false;
-    if (axes != rl_all_axes(g, t.dims))
+    if (axes != t.dims && g->options.refine == RL_REFINE_MAXIMAL)
         return want(g, whole);
     for (eqf_node n = eqf_next_node(g->engine, whole, (eqf_node){0}); n.i;
          n = eqf_next_node(g->engine, whole, n)) {
@@ -141,15 +147,39 @@ eqf_run_report rl_graph_tile(rl_graph *g, const eqf_schedule *schedule)
     return rl_tile_with(g, g->tiling, schedule);
 }
 
-eqf_run_report rl_tile_with(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule)
+static bool want_outputs(rl_graph *g)
 {
-    eqf_run_report report = {0};
+    bool any = false;
     for (i64 i = 0; i < g->p->outputs.n; i++)
         if (g->p->outputs.at[i].term.i)
-            want(g, rl_graph_class(g, g->p->outputs.at[i].term));
+            any |= want(g, rl_graph_class(g, g->p->outputs.at[i].term));
     rl_must(g, eqf_rebuild(g->engine));
-    do
+    return any;
+}
+
+/* A step that adds e-nodes; where there is no room for them that is why the run stops. */
+static bool adds(rl_graph *g, bool (*step)(rl_graph *g), eqf_run_report *report)
+{
+    volatile bool any = false;
+    trap t;
+    TRY (g->ctx, t)
+        any = step(g);
+    if (t.status == EQF_E_LIMIT)
+        report->stop = EQF_STOP_BYTES;
+    else if (t.status)
+        eqf_rethrow(g->ctx, t.status);
+    report->changed |= any;
+    return any && !t.status;
+}
+
+eqf_run_report rl_tile_with(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule)
+{
+    eqf_run_report report = {.stop = EQF_STOP_SATURATED};
+    adds(g, want_outputs, &report);
+    while (report.stop == EQF_STOP_SATURATED) {
         add_report(&report, rl_run(g, rules, schedule));
-    while (report.stop == EQF_STOP_SATURATED && complete_all(g));
+        if (report.stop != EQF_STOP_SATURATED || !adds(g, complete_all, &report))
+            break;
+    }
     return report;
 }

@@ -44,12 +44,6 @@ bool rl_is_load(const rl_type *t)
     return t->kind == IR_A_VALUE && (t->facts & (RL_LOAD | RL_STORED | RL_CONSTANT)) != 0;
 }
 
-u64 rl_all_axes(const rl_graph *g, u64 dims)
-{
-    (void)g;
-    return dims;
-}
-
 typedef struct passing {
     rl_graph *g;
     const rl_builder *b;
@@ -76,12 +70,12 @@ static rl_built reduce_par(const passing *p, ir_reducer r, rl_built x, u64 axes)
     return axes ? make(p, IR_reduce, r, rl_par_payload(p->g, IR_reduce, axes), &x, 1) : x;
 }
 
-static u32 pass_view(const passing *p, u64 axes, const rl_shape *x)
+static u32 pass_view(const passing *p, u64 axes, bool keeps_whole, const rl_shape *x)
 {
     const rl_payload *own = &p->g->payloads.at[x->payload];
     rl_built kids[RL_MAX_VARS], out;
     rl_transfer how = rl_transfer_of(x->op);
-    u64 bound = how == RL_REDUCES || how == RL_MULTIPLIES ? rl_all_axes(p->g, own->axis) : 0;
+    u64 bound = (how == RL_REDUCES || how == RL_MULTIPLIES) && !keeps_whole ? own->axis : 0;
     for (i64 i = 0; i < x->n; i++) {
         u64 whole = how == RL_GATHERS && i == 0 ? own->axis : 0;
         kids[i] = view(p, x->kids[i], (axes | bound) & ~whole);
@@ -173,13 +167,14 @@ u32 rl_split_reduction(rl_graph *g, const rl_builder *b, i64 split, const rl_sha
     return make(&p, IR_reduce, r, rl_axis_payload(g, IR_reduce, outer), &first, 1).id;
 }
 
-u32 rl_pass_on(rl_graph *g, const rl_builder *b, ir_op outer, u32 outer_payload,
+u32 rl_pass_on(rl_graph *g, const rl_builder *b, ir_op outer, u32 outer_payload, bool keeps_whole,
                const rl_shape *inner)
 {
     passing p = {g, b};
     if (inner->n > RL_MAX_VARS || !is_whole(inner) || g->payloads.at[inner->payload].par)
         return 0;
     if (outer == IR_NO_OP || outer == IR_view)
-        return pass_view(&p, outer == IR_view ? g->payloads.at[outer_payload].par : 0, inner);
+        return pass_view(&p, outer == IR_view ? g->payloads.at[outer_payload].par : 0, keeps_whole,
+                         inner);
     return rl_transfer_of(outer) == RL_MOVES ? pass_map(&p, outer, outer_payload, inner) : 0;
 }

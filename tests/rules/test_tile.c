@@ -65,10 +65,17 @@ static void forms_are_found(void **state)
     (void)state;
     static const struct {
         const char *file, *from, *to;
+        rl_refine refine;
     } cases[] = {
-        {"attention", "O", "O.three-loops"},      {"rmsnorm-gemm", "Y", "Y.two-kernels"},
-        {"rmsnorm-gemm", "Y", "Y.three-kernels"}, {"row-softmax", "Y", "Y.three-loops"},
-        {"lora", "Y", "Y.two-kernels"},           {"lora", "Y", "Y.folded"},
+        {"attention", "O", "O.three-loops", RL_REFINE_MAXIMAL},
+        {"rmsnorm-gemm", "Y", "Y.two-kernels", RL_REFINE_MAXIMAL},
+        {"rmsnorm-gemm", "Y", "Y.three-kernels", RL_REFINE_MAXIMAL},
+        {"row-softmax", "Y", "Y.three-loops", RL_REFINE_MAXIMAL},
+        {"lora", "Y", "Y.two-kernels", RL_REFINE_MAXIMAL},
+        {"lora", "Y", "Y.folded", RL_REFINE_MAXIMAL},
+        {"rmsnorm-gemm", "Y", "Y.columns", RL_REFINE_SUBSETS},
+        {"row-softmax", "Y", "Y.rows", RL_REFINE_SUBSETS},
+        {"rmsnorm-gemm", "Y", "Y.two-kernels", RL_REFINE_SUBSETS},
     };
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     for (i64 k = 0; k < COUNT_OF(cases); k++) {
@@ -88,6 +95,7 @@ static void forms_are_found(void **state)
         p->outputs.at[0].term = from;
         p->outputs.n = 1;
         rl_graph_options o = options_of(a);
+        o.refine = cases[k].refine;
         rl_graph *g = tiled(a, p, &o);
         if (rl_graph_find(g, q, to).i != rl_graph_class(g, from).i)
             fail_msg("%s: %s is not found", cases[k].file, cases[k].to);
@@ -113,6 +121,63 @@ static void phases_do_not_matter(void **state)
         assert_string_equal(x, y);
         arena_free(a);
     }
+    eqf_ctx_free(ctx);
+}
+
+/* Every set of axes as a form of its own. */
+static void subsets(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"rmsnorm_gemm", "rmsnorm_swiglu", "lora", "attention",
+                                        "layernorm_gemm"};
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (i64 k = 0; k < COUNT_OF(names); k++) {
+        arena *a = arena_new(ctx, 0);
+        rl_graph_options o = options_of(a);
+        o.refine = RL_REFINE_SUBSETS;
+        rl_graph *g = tiled(a, small_program(a, names[k]), &o);
+        for (u64 seed = 1; seed < 3; seed++)
+            check_worth(g, a, names[k], seed);
+        arena_free(a);
+    }
+    eqf_ctx_free(ctx);
+}
+
+static bool stop_now(void *user)
+{
+    i64 *left = user;
+    return --*left < 0;
+}
+
+/* Limits and a caller who has had enough end a run; the e-graph is whole. */
+static void limits_stop(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    i64 stopped = 0, finished = 0;
+    for (i64 k = 0; k < 60; k++) {
+        arena *a = arena_new(ctx, 0);
+        rl_graph_options o = options_of(a);
+        i64 polls = k / 2;
+        if (k % 2)
+            o.limits.bytes = 20000 + 1500 * k;
+        else
+            o.cancelled = stop_now, o.user = &polls;
+        trap t;
+        volatile eqf_stop stop = EQF_STOP_BYTES;
+        TRY (ctx, t) {
+            rl_graph *g = rl_graph_new(a, small_program(a, "layernorm_gemm"), &o);
+            stop = rl_graph_tile(g, NULL).stop;
+            assert_int_equal(eqf_check(g->engine), EQF_OK);
+        }
+        assert_true(t.status == EQF_OK || t.status == EQF_E_LIMIT);
+        assert_true(stop == EQF_STOP_SATURATED ||
+                    stop == (k % 2 ? EQF_STOP_BYTES : EQF_STOP_CANCELLED));
+        finished += stop == EQF_STOP_SATURATED;
+        stopped += stop != EQF_STOP_SATURATED;
+        arena_free(a);
+    }
+    assert_true(stopped > 5 && finished > 5);
     eqf_ctx_free(ctx);
 }
 
@@ -149,11 +214,12 @@ static void everything_is_proved(void **state)
     static const char *const names[] = {"rmsnorm_gemm", "lora", "row_softmax", "self_attention",
                                         "attention_causal"};
     eqf_ctx *ctx = eqf_ctx_new(NULL);
-    for (i64 k = 0; k < COUNT_OF(names); k++) {
+    for (i64 k = 0; k < COUNT_OF(names) + 2; k++) {
         arena *a = arena_new(ctx, 0);
         rl_graph_options o = options_of(a);
         o.explain = true;
-        rl_graph *g = tiled(a, small_program(a, names[k]), &o);
+        o.refine = k < COUNT_OF(names) ? RL_REFINE_MAXIMAL : RL_REFINE_SUBSETS;
+        rl_graph *g = tiled(a, small_program(a, names[k % COUNT_OF(names)]), &o);
         i64 assumptions = 0, proofs = prove_all(g, a, &assumptions, NULL);
         assert_true(proofs > 20);
         assert_int_equal(assumptions, 0);
@@ -268,6 +334,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(random_programs, &count),
         cmocka_unit_test(forms_are_found),
         cmocka_unit_test(named_programs),
+        cmocka_unit_test(subsets),
+        cmocka_unit_test(limits_stop),
         cmocka_unit_test(phases_do_not_matter),
         cmocka_unit_test(everything_is_proved),
         cmocka_unit_test(wrong_steps_are_refused),
