@@ -118,23 +118,24 @@ static bool is_same(const needs *x, const needs *y)
     return true;
 }
 
-/* Can the item be a component of a loop beside others over its axes: needs none of their results,
- * or is one that a repair made? */
-static bool is_component(const rl_reach *r, i64 item)
+/* Is the item worth a component? Not when a repair gave its class a form over the results of a
+ * loop, or when its reductions need others over its axes that the class has a form without. */
+static bool is_component(const rl_graph *g, const rl_reach *r, i64 item)
 {
     rl_item it = r->items.at[item];
+    const u64 *must = rl_reach_must(r, it.place);
+    for (i64 i = 0; i < g->readouts.n; i++)
+        if (rl_place_of(r, g->readouts.at[i]) == it.place)
+            return false;
     for (i64 i = r->first[it.place]; i < r->first[it.place + 1]; i++) {
         const rl_enode *n = &r->nodes.at[i];
-        if (n->label.op == IR_get &&
-            rl_graph_type(r->g, r->classes[n->kids[0]]).dims == it.par)
-            return true;
         if (!n->is_usable || n->label.op != IR_reduce || n->label.par != it.par)
             continue;
-        bool needs_other = false;
-        for (i64 k = 0; k < r->items.n && !needs_other; k++)
-            needs_other = r->items.at[k].par == it.par &&
-                          (rl_reach_must(r, n->kids[0])[k >> 6] >> (k & 63) & 1);
-        if (!needs_other)
+        bool needs_more = false;
+        for (i64 k = 0; k < r->items.n && !needs_more; k++)
+            needs_more = r->items.at[k].par == it.par &&
+                         (rl_reach_must(r, n->kids[0])[k >> 6] & ~must[k >> 6]) >> (k & 63) & 1;
+        if (!needs_more)
             return true;
     }
     return false;
@@ -174,7 +175,7 @@ static void find_needs(bundler *b)
     b->sets = NEW_N(b->f->a, needs, r->n);
     b->is_component = NEW_N(b->f->a, bool, r->items.n);
     for (i64 i = 0; i < r->items.n; i++)
-        b->is_component[i] = is_component(r, i);
+        b->is_component[i] = is_component(b->f->g, r, i);
     for (i64 k = 0; k < r->n; k++)
         b->sets[k].n = -1;
     bool more = true;

@@ -421,14 +421,16 @@ static bool repair_round(rl_fuser *f, rl_fuse_report *report)
                 continue;
             report->repairs++;
             vec_push(f->a, &all, (found){chain, new_reason(f, forms[k].record)});
+            if (f->t->at.at[chain.value[chain.n - 1]].op != IR_get)
+                vec_push(f->g->a, &f->g->readouts, f->r->classes[f->r->items.at[i].place]);
             break;
         }
     }
-    for (i64 i = 0; i < all.n; i++)
-        for (i64 k = 0; k < all.at[i].chain.n; k++)
-            changed = rl_fuse_unite(f, all.at[i].chain.reduction[k], all.at[i].chain.value[k],
-                                    all.at[i].reason) ||
-                      changed;
+    for (i64 i = 0; i < all.n; i++) {
+        const rl_chain *c = &all.at[i].chain;
+        for (i64 k = 0; k < c->n; k++)
+            changed = rl_fuse_unite(f, c->reduction[k], c->value[k], all.at[i].reason) || changed;
+    }
     return changed;
 }
 
