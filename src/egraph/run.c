@@ -55,11 +55,15 @@ void eg_stop_for_memory(run *r)
 static bool find_states(run *r)
 {
     eg *g = r->g;
+    u64 newest = 0; /* serials grow: a later one is a rule that this e-graph has not seen */
+    for (u32 k = 0; k < g->nrules; k++)
+        newest = MAX(newest, g->rule[k].serial);
     for (u32 i = 0; i < r->nrules; i++) {
+        u64 serial = r->rules[i]->serial;
         u32 k = i ? r->state[i - 1] + 1 : 0; /* rules tend to come back in the same order */
-        if (k >= g->nrules || g->rule[k].serial != r->rules[i]->serial) {
-            for (k = 0; k < g->nrules; k++) {
-                if (g->rule[k].serial == r->rules[i]->serial)
+        if (k >= g->nrules || g->rule[k].serial != serial) {
+            for (k = serial > newest ? g->nrules : 0; k < g->nrules; k++) {
+                if (g->rule[k].serial == serial)
                     break;
             }
         }
@@ -76,6 +80,7 @@ static bool find_states(run *r)
             g->rule[g->nrules++] =
                 (eg_rule_state){.rule = r->rules[i], .serial = r->rules[i]->serial};
         }
+        newest = MAX(newest, serial);
         r->state[i] = k;
         g->rule[k].banned_until = g->rule[k].times_banned = 0;
     }
