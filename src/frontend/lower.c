@@ -150,7 +150,7 @@ static const struct {
                                         "save after ep.run_decompositions({})"},
     {"higher_order.", "control flow has no meaning here"},
     {"torch._functorch.", "vmap is not resolved; save after ep.run_decompositions({})"},
-    {"aten.conv", "a convolution has no meaning here"},
+    {"aten.conv", "this convolution has no meaning here"},
     {"aten.max_pool", "pooling has no meaning here"},
     {"aten.avg_pool", "pooling has no meaning here"},
     {"aten.adaptive_", "pooling has no meaning here"},

@@ -190,6 +190,12 @@ fe_tensor *fe_positions(fe_lower *l, const fe_tensor *x, i64 d);
 fe_tensor *fe_slice_write(fe_lower *l, const fe_tensor *x, const fe_tensor *src, i64 d, i64 start,
                           i64 n, i64 step);
 
+/* ---- known.c ------------------------------------------------------------------------------- */
+
+/* x read along dim d at an index vector that the program fixes, as slices; NULL when the index is
+ * not known or no few runs. */
+fe_tensor *fe_read_known(fe_lower *l, const fe_tensor *x, i64 d, const fe_tensor *index);
+
 /* ---- lower_index.c ------------------------------------------------------------------------- */
 
 /* x with dims d[k] read at idx[k] (i64, all of one broadcast shape); the index dims come first,

@@ -21,6 +21,14 @@ static u32 axis_of(fe_lower *l, const fe_tensor *x, i64 d)
 
 fe_tensor *fe_gather(fe_lower *l, const fe_tensor *x, const i64 *d, fe_tensor *const *idx, i64 n)
 {
+    if (n == 1 && idx[0]->rank == 1 && x->term) {
+        fe_tensor *y = fe_read_known(l, x, d[0], idx[0]);
+        i64 order[FE_MAX_RANK];
+        for (i64 k = 0; k < x->rank && y; k++) /* the index dim goes first */
+            order[k] = k == 0 ? d[0] : k - (k <= d[0]);
+        if (y)
+            return fe_permute(l, y, order);
+    }
     fe_note_plain(l, plain);
     fe_tensor **xs = NEW_N(l->a, fe_tensor *, n + 1);
     for (i64 k = 0; k < n; k++)

@@ -149,6 +149,22 @@ static void print_size(fe_lower *l, str *s, const fe_expr *e, bool is_inner)
     str_add(s, e->text && *e->text ? e->text : "?");
 }
 
+/* What the sizes of a tensor are called, NULL where they are numbers; NULL when all are. */
+static const char **size_names(fe_lower *l, const fe_value *v)
+{
+    const char **names = NULL;
+    for (i64 d = 0; d < v->rank; d++) {
+        if (v->sizes[d]->op == FE_EXPR_INT)
+            continue;
+        if (!names)
+            names = NEW_N(l->a, const char *, v->rank);
+        str size = str_new(l->a);
+        print_size(l, &size, v->sizes[d], false);
+        names[d] = size.at;
+    }
+    return names;
+}
+
 static u32 unique_name(fe_lower *l, const input *before, i64 n, const char *want)
 {
     for (i64 k = 0;; k++) {
@@ -228,16 +244,9 @@ static void add_input(fe_lower *l, fe_scope *top, i64 i, input *all)
             eqf_throw(l->ctx, EQF_E_UNSUPPORTED, l->source->file, v->name, "%s", v->problem);
         fe_value_sizes(l, v, sizes);
         fe_dim *dims = NEW_N(l->a, fe_dim, rank);
-        for (i64 d = 0; d < rank; d++) {
+        for (i64 d = 0; d < rank; d++)
             dims[d] = fe_dim_new(l, sizes[d]);
-            if (v->sizes[d]->op == FE_EXPR_INT)
-                continue;
-            if (!in->symbols)
-                in->symbols = NEW_N(l->a, const char *, rank);
-            str size = str_new(l->a);
-            print_size(l, &size, v->sizes[d], false);
-            in->symbols[d] = size.at;
-        }
+        in->symbols = size_names(l, v);
         in->t = input_tensor(l, in, fe_stand_in(v->dtype), rank, dims);
         in->t->is_foreign = fe_dtype_of(v->dtype) == DT_NONE;
         in->t->is_exact = v->dtype == FE_U8 && in->weight; /* read_weight widens it */
@@ -281,6 +290,7 @@ typedef struct output {
     u32 name;
     fe_tensor *t;
     i64 target; /* the input it replaces, or -1 */
+    const char **symbols;
 } output;
 
 static fe_tensor *output_value(fe_lower *l, fe_scope *top, const fe_arg *a, const char *name)
@@ -370,8 +380,12 @@ static output *collect_outputs(fe_lower *l, fe_scope *top, i64 *count)
             continue;
         if (t->is_exact)
             t = without_meaning(l, t, o->name ? o->name : "");
-        out[(*count)++] = (output){intern_cstr(l->p->names, o->name), t,
-                                   o->kind == FE_OUT_MUTATION ? o->target : -1};
+        out[(*count)++] =
+            (output){intern_cstr(l->p->names, o->name), t,
+                     o->kind == FE_OUT_MUTATION ? o->target : -1,
+                     o->arg.kind == FE_ARG_TENSOR
+                         ? size_names(l, &s->graph->values[o->arg.value.i])
+                         : NULL};
     }
     return out;
 }
@@ -480,6 +494,7 @@ static ir_program *finish(fe_lower *l, input *inputs, fe_scope *top, bool keep_s
                         .dtype = t->dtype,
                         .rank = t->rank,
                         .dims = port_dims(l, t),
+                        .symbols = outputs[i].symbols,
                         .term = t->term ? terms[t->term] : (ir_term){0}};
         if (outputs[i].target >= 0)
             port.writes = port_of[outputs[i].target];

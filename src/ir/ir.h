@@ -201,7 +201,7 @@ typedef struct ir_port {
     /* Outputs: index+1 of the input that this output replaces for the next run (a mutated buffer
      * or input); 0 for an ordinary result. */
     i64 writes;
-    const char *const *symbols; /* inputs: per dim the symbolic size's name or NULL; may be NULL */
+    const char *const *symbols; /* per dim the symbolic size's name or NULL; may be NULL */
     u32 key;                    /* inputs that have stored data: interned name to read it by */
     bool is_constant; /* inputs: the same in every run, so what depends on nothing else may be
                        * computed once; inputs of the role IR_CONSTANT are anyway */

@@ -56,7 +56,7 @@ static void boundaries_are_reported(void **state)
     for (i64 i = 0; i < report.n_boundaries; i++) {
         const fe_boundary *b = &report.boundaries[i];
         *(b->runs ? &plain : &opaque) += 1;
-        if (!strcmp(b->op, "aten.conv1d.default"))
+        if (!strcmp(b->op, "aten.conv_transpose1d.default"))
             assert_non_null(strstr(b->reason, "convolution"));
         if (!strcmp(b->op, "aten.topk.default"))
             assert_true(b->runs);
