@@ -1,6 +1,6 @@
 /* What integers an input may hold. An index operand of gather or scatter must lie in [0, extent);
- * that demand is carried backwards through operators that move, convert, shift or choose values,
- * until it reaches inputs. Demands on one input intersect; one that leaves nothing is dropped
+ * that demand is carried backwards through operators that move, convert, shift, count or choose
+ * values, until it reaches inputs. Demands on one input intersect; one that leaves nothing is dropped
  * (after `where(i < 0, i + n, i)` both branches demand, and the plain one comes first). Whatever
  * computes an index in another way is left alone: the run itself checks every index. */
 #include "driver/driver.h"
@@ -59,6 +59,20 @@ static void ask_shifted(walk *w, ir_term x, demand d, i64 c_low, i64 c_high)
         ask(w, x, low, high);
 }
 
+/* The sum of all elements along the axis (of at least one of them, if not `is_whole`) must lie in d. */
+static void ask_parts(walk *w, const ir_node *n, demand d, bool is_whole)
+{
+    i64 count = 1;
+    for (i64 i = 0; i < n->attr.axis.n; i++)
+        if (__builtin_mul_overflow(count, ir_extent(w->p, n->attr.axis.at[i]), &count))
+            return;
+    if (count < 1 || d.high < 0)
+        return;
+    i64 low = d.low <= 0 ? 0 : is_whole ? (d.low - 1) / count + 1 : d.low;
+    if (low <= d.high / count)
+        ask(w, n->args[0], low, d.high / count);
+}
+
 static void pass_on(walk *w, const ir_node *n, demand d)
 {
     i64 low, high;
@@ -82,8 +96,14 @@ static void pass_on(walk *w, const ir_node *n, demand d)
         ask(w, n->args[1], d.low, d.high);
         break;
     case IR_reduce: /* the largest or smallest of them is one of them */
-        if (n->attr.reducer == ir_reducer_find("max") || n->attr.reducer == ir_reducer_find("min"))
+        if (n->attr.reducer == IR_MAX || n->attr.reducer == IR_MIN)
             ask(w, n->args[0], d.low, d.high);
+        if (n->attr.reducer == IR_SUM)
+            ask_parts(w, n, d, true);
+        break;
+    case IR_scan: /* a count so far is a sum of one element at least */
+        if (n->attr.reducer == IR_SUM)
+            ask_parts(w, n, d, false);
         break;
     case IR_add:
         if (bounds(w->p, n->args[1], &low, &high))
