@@ -272,6 +272,43 @@ static void random_programs(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* The golden cases of the solver as whole programs: algebra, tiles, and then the loop; what has no
+ * repair gets none. */
+static void solver_cases_are_fused(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *all = arena_new(ctx, 0);
+    i64 n, found = 0, none = 0;
+    const char *path = EQF_TEST_DIR "/rules/repair/cases.eqf";
+    const char *text = file_read(all, path, 1 << 20, &n);
+    const sx *cases = sx_read(all, path, text, n);
+    for (i64 k = 0; k < cases->n; k++) {
+        arena *a = arena_new(ctx, 0);
+        const sx *c = cases->at[k];
+        str program = str_new(a);
+        sx_print(&program, c->at[2]);
+        bool has_none = false;
+        for (i64 i = 3; i < c->n; i++)
+            has_none = has_none || sx_is_form(c->at[i], "none");
+        rl_graph_options o = {.limits = eqf_limits_default(), .fp = RL_APPROXIMATE};
+        rl_graph *g = rl_graph_new(a, ir_read(a, path, str_text(&program), program.n), &o);
+        rl_graph_tile(g, NULL);
+        rl_fuse_report report = rl_graph_fuse(g, RL_FUSE_NODE);
+        if (has_none != (report.repairs < report.systems))
+            fail_msg("%s: %lld of %lld systems repaired", c->at[1]->text,
+                     (long long)report.repairs, (long long)report.systems);
+        for (u64 cut = 1; cut < 4; cut++)
+            check_worth(g, a, c->at[1]->text, cut);
+        found += report.repairs;
+        none += has_none;
+        arena_free(a);
+    }
+    assert_true(found > 60 && none > 10);
+    arena_free(all);
+    eqf_ctx_free(ctx);
+}
+
 static eqf_class class_of(rl_graph *g, const char *text)
 {
     eqf_class c;
@@ -453,6 +490,7 @@ int main(int argc, char **argv)
     i64 count = argc > 1 ? atoll(argv[1]) : 48;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(random_programs, &count),
+        cmocka_unit_test(solver_cases_are_fused),
         cmocka_unit_test(derivations_are_found),
         cmocka_unit_test(order_does_not_matter),
         cmocka_unit_test(everything_is_worth_its_class),
