@@ -216,19 +216,16 @@ typedef struct body_search {
     const u64 *allowed; /* items */
 } body_search;
 
-static bool has_item(const rl_reach *r, const u64 *set, u64 par)
-{
-    for (i64 i = 0; i < r->items.n; i++)
-        if (r->items.at[i].par == par && (set[i >> 6] >> (i & 63) & 1))
-            return true;
-    return false;
-}
-
+/* Does an operand need a result that the body uses? Then it could not be computed in the loop. */
 static bool needs_result(const body_search *s, const rl_enode *n)
 {
-    for (i64 i = 0; i < n->arity; i++)
-        if (has_item(s->f->r, rl_reach_must(s->f->r, n->kids[i]), s->par))
-            return true;
+    const rl_reach *r = s->f->r;
+    for (i64 i = 0; i < r->items.n; i++) {
+        bool is_result = r->items.at[i].par == s->par && (s->allowed[i >> 6] >> (i & 63) & 1);
+        for (i64 j = 0; j < n->arity && is_result; j++)
+            if (rl_reach_must(r, n->kids[j])[i >> 6] >> (i & 63) & 1)
+                return true;
+    }
     return false;
 }
 
@@ -295,7 +292,7 @@ static reduction record_of_reduction(rl_fuser *f, const rl_enode *n)
 {
     reduction out = {0};
     i64 body = n->kids[0];
-    body_search s = {f, n->label.par, rl_reach_must(f->r, body)};
+    body_search s = {f, n->label.par, rl_reach_near(f->r, body)};
     rl_smallest forms;
     rl_reach_smallest(f->r, in_body, &s, &forms);
     u32 kid = record_of(&s, &forms, body, NEW_N(f->a, u32, f->r->n));
@@ -308,14 +305,28 @@ static reduction record_of_reduction(rl_fuser *f, const rl_enode *n)
     return out;
 }
 
-/* Reductions of the item, that of the smallest body first; at most `most`. */
-static i64 reductions_of(rl_fuser *f, i64 item, reduction *out, i64 most)
+/* Does the reduction's body use another over these axes that every form of its class needs? Where
+ * the class has a form without, there is nothing to repair. */
+static bool wants_repair(const rl_reach *r, i64 item, const rl_enode *n)
+{
+    const u64 *all = rl_reach_must(r, n->place), *body = rl_reach_near(r, n->kids[0]);
+    for (i64 i = 0; i < r->items.n; i++)
+        if (i != item && r->items.at[i].par == n->label.par &&
+            (all[i >> 6] & body[i >> 6]) >> (i & 63) & 1)
+            return true;
+    return false;
+}
+
+/* Reductions of the item, that of the smallest body first; at most `most`. `repairable`: only those
+ * that want a repair. */
+static i64 reductions_of(rl_fuser *f, i64 item, bool repairable, reduction *out, i64 most)
 {
     rl_item it = f->r->items.at[item];
     i64 n = 0;
     for (i64 i = f->r->first[it.place]; i < f->r->first[it.place + 1]; i++) {
         const rl_enode *x = &f->r->nodes.at[i];
-        if (!x->is_usable || x->label.op != IR_reduce || x->label.par != it.par)
+        if (!x->is_usable || x->label.op != IR_reduce || x->label.par != it.par ||
+            (repairable && !wants_repair(f->r, item, x)))
             continue;
         reduction r = record_of_reduction(f, x);
         i64 j = n;
@@ -337,7 +348,7 @@ static u32 record_of_item(rl_fuser *f, i64 item)
     if (f->state[item] == 0) {
         f->state[item] = 1;
         reduction best;
-        f->record[item] = reductions_of(f, item, &best, 1) ? best.record : 0;
+        f->record[item] = reductions_of(f, item, false, &best, 1) ? best.record : 0;
         f->state[item] = 2;
     }
     return f->record[item];
@@ -359,18 +370,6 @@ static const char *new_reason(rl_fuser *f, u32 term)
     print_record(f, &text, term);
     vec_push(g->a, &g->chains, str_text(&text));
     return arena_printf(g->a, "loop.%lld", (long long)g->chains.n - 1);
-}
-
-/* Does every form of the class need another reduction over these axes, and the reduction's body? */
-static bool wants_repair(const rl_fuser *f, i64 item)
-{
-    const rl_reach *r = f->r;
-    rl_item it = r->items.at[item];
-    const u64 *own = rl_reach_must(r, it.place);
-    for (i64 i = 0; i < r->items.n; i++)
-        if (i != item && r->items.at[i].par == it.par && (own[i >> 6] >> (i & 63) & 1))
-            return true;
-    return false;
 }
 
 static u64 mixed(u64 h, u64 x)
@@ -411,7 +410,7 @@ static bool repair_round(rl_fuser *f, rl_fuse_report *report)
     bool changed = false;
     for (i64 i = 0; i < f->r->items.n; i++) {
         reduction forms[3];
-        i64 n = wants_repair(f, i) ? reductions_of(f, i, forms, COUNT_OF(forms)) : 0;
+        i64 n = reductions_of(f, i, true, forms, COUNT_OF(forms));
         for (i64 k = 0; k < n; k++) {
             if (is_tried(f, forms[k].record))
                 continue;

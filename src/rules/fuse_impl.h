@@ -48,7 +48,7 @@ typedef struct rl_reach {
     bool *is_given;      /* by place: read or folded once; no form of it is looked into */
     VEC(rl_item) items; /* of a place: from first_item[place] on */
     i64 *first_item;
-    u64 *must; /* by place, `words` of bits by item */
+    u64 *must, *near; /* by place, `words` of bits by item */
     i64 words;
     rl_smallest forms; /* of usable e-nodes */
 } rl_reach;
@@ -58,6 +58,8 @@ i64 rl_place_of(const rl_reach *r, eqf_class c);
 bool rl_is_cut(const rl_type *t);
 /* Items that every usable form of the class needs, itself included. */
 const u64 *rl_reach_must(const rl_reach *r, i64 place);
+/* The same, left out what lies behind reductions over other axes. */
+const u64 *rl_reach_near(const rl_reach *r, i64 place);
 /* -1 when the class is no reduction over exactly these axes. */
 i64 rl_item_find(const rl_reach *r, i64 place, u64 par);
 /* Smallest forms made of the e-nodes that `admits` lets in; a leaf counts without its operands. */

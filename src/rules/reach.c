@@ -2,7 +2,8 @@
  *
  * must(c) = the intersection over the usable e-nodes of c of the union of their operands' must, and
  * c itself where c is a reduction over axes: the greatest fixpoint. Reaching *some* reduction says
- * nothing, since through cycles everything reaches everything.                    (space.md §6 F) */
+ * nothing, since through cycles everything reaches everything. near(c) is the same without what lies
+ * behind a reduction over other axes: what a loop over these axes could hold.     (space.md §6 F) */
 #include "rules/fuse_impl.h"
 
 enum { FAR = 1 << 24 }; /* no finished form */
@@ -195,8 +196,20 @@ static void find_items(rl_reach *r)
     }
 }
 
-/* must of place k from its operands; false when it stays. */
-static bool lower(rl_reach *r, i64 k, u64 *all, u64 *one)
+const u64 *rl_reach_near(const rl_reach *r, i64 place)
+{
+    return r->near + place * r->words;
+}
+
+static void keep_over(const rl_reach *r, u64 par, u64 *set)
+{
+    for (i64 i = 0; i < r->items.n; i++)
+        if (r->items.at[i].par != par)
+            set[i >> 6] &= ~((u64)1 << (i & 63));
+}
+
+/* One place of `sets` from its operands'; false when it stays. */
+static bool lower(const rl_reach *r, u64 *sets, bool is_near, i64 k, u64 *all, u64 *one)
 {
     size_t bytes = (size_t)r->words * sizeof *all;
     memset(all, r->is_given[k] ? 0 : 0xFF, bytes);
@@ -207,17 +220,32 @@ static bool lower(rl_reach *r, i64 k, u64 *all, u64 *one)
         memset(one, 0, bytes);
         for (i64 j = 0; j < n->arity; j++)
             for (i64 w = 0; w < r->words; w++)
-                one[w] |= rl_reach_must(r, n->kids[j])[w];
+                one[w] |= sets[n->kids[j] * r->words + w];
+        if (is_near && n->label.par && (n->label.op == IR_reduce || n->label.op == IR_loop))
+            keep_over(r, n->label.par, one);
         for (i64 w = 0; w < r->words; w++)
             all[w] &= one[w];
     }
     for (i64 i = r->first_item[k]; i < r->first_item[k + 1]; i++)
         all[i >> 6] |= (u64)1 << (i & 63);
-    u64 *own = r->must + k * r->words;
+    u64 *own = sets + k * r->words;
     if (memcmp(own, all, bytes) == 0)
         return false;
     memcpy(own, all, bytes);
     return true;
+}
+
+static u64 *fixpoint(const rl_reach *r, bool is_near)
+{
+    u64 *sets = NEW_N(r->a, u64, r->n * r->words);
+    u64 *all = NEW_N(r->a, u64, r->words), *one = NEW_N(r->a, u64, r->words);
+    memset(sets, 0xFF, (size_t)(r->n * r->words) * sizeof *sets);
+    for (bool more = true; more;) {
+        more = false;
+        for (i64 k = 0; k < r->n; k++)
+            more = lower(r, sets, is_near, k, all, one) || more;
+    }
+    return sets;
 }
 
 static void add_nodes(rl_reach *r, const u64 *head_name)
@@ -269,14 +297,8 @@ rl_reach *rl_reach_new(arena *a, const rl_graph *g)
     add_nodes(r, head_names(a, g));
     find_items(r);
     r->words = r->items.n / 64 + 1;
-    r->must = NEW_N(a, u64, r->n * r->words);
-    memset(r->must, 0xFF, (size_t)(r->n * r->words) * sizeof *r->must);
-    u64 *all = NEW_N(a, u64, r->words), *one = NEW_N(a, u64, r->words);
-    for (bool more = true; more;) {
-        more = false;
-        for (i64 k = 0; k < r->n; k++)
-            more = lower(r, k, all, one) || more;
-    }
+    r->must = fixpoint(r, false);
+    r->near = fixpoint(r, true);
     rl_smallest forms;
     rl_reach_smallest(r, in_any_form, r, &forms);
     r->forms = forms;
