@@ -2,11 +2,19 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "egraph/rules.h"
 #include "ir/type.h"
 #include "rules/graph_impl.h"
 
 void rl_must(rl_graph *g, eqf_status status)
 {
+    if (status == EQF_E_CONTRADICTION && g->has_conflict) {
+        eqf_forget_from(g->ctx, eqf_diag_count(g->ctx) - 1); /* the engine knows no types */
+        eqf_throw(g->ctx, status, g->p->file, g->conflict_rule,
+                  "a union of different types: %s and %s",
+                  rl_graph_type_text(g, g->a, &g->conflict[0]),
+                  rl_graph_type_text(g, g->a, &g->conflict[1]));
+    }
     if (status)
         eqf_rethrow(g->ctx, status);
 }
@@ -523,6 +531,30 @@ const eqf_rules *rl_graph_rules(const rl_graph *g)
     return g->rules;
 }
 
+i64 rl_graph_rule_counts(const rl_graph *g, arena *a, rl_rule_count **out)
+{
+    const eqf_egraph *e = g->engine;
+    rl_rule_count *at = *out = NEW_N(a, rl_rule_count, e->nrules);
+    i64 n = 0;
+    for (u32 k = 0; k < e->nrules; k++) {
+        const char *name = ((const eg_rule *)e->rule[k].rule)->name;
+        const eqf_rule_stats *s = &e->rule[k].stats;
+        i64 i = 0; /* a rule that was loaded again has a state for each time */
+        while (i < n && strcmp(at[i].name, name) != 0)
+            i++;
+        if (i == n)
+            at[n++] = (rl_rule_count){.name = name};
+        at[i].stats.searches += s->searches;
+        at[i].stats.matches += s->matches;
+        at[i].stats.applied += s->applied;
+        at[i].stats.nodes += s->nodes;
+        at[i].stats.unions += s->unions;
+        at[i].stats.bans += s->bans;
+        at[i].stats.seconds += s->seconds;
+    }
+    return n;
+}
+
 eqf_class rl_graph_class(const rl_graph *g, ir_term t)
 {
     eqf_class c = g->classes[t.i];
@@ -590,12 +622,6 @@ eqf_run_report rl_run(rl_graph *g, const eqf_rules *rules, const eqf_schedule *s
 {
     eqf_run_report report;
     g->has_conflict = false;
-    eqf_status s = eqf_run(g->engine, rules, schedule, &report);
-    if (s == EQF_E_CONTRADICTION && g->has_conflict) {
-        eqf_throw(g->ctx, s, g->p->file, g->conflict_rule, "a union of different types: %s and %s",
-                  rl_graph_type_text(g, g->a, &g->conflict[0]),
-                  rl_graph_type_text(g, g->a, &g->conflict[1]));
-    }
-    rl_must(g, s);
+    rl_must(g, eqf_run(g->engine, rules, schedule, &report));
     return report;
 }

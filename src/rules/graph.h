@@ -49,6 +49,13 @@ rl_graph *rl_graph_new(arena *a, const ir_program *p, const rl_graph_options *op
 eqf_egraph *rl_graph_engine(const rl_graph *g);
 /* The rules as the engine knows them, in the order of the set; those not admitted are left out. */
 const eqf_rules *rl_graph_rules(const rl_graph *g);
+/* What a rule did so far, in all runs; the generated ones, which tile, are among them. */
+typedef struct rl_rule_count {
+    const char *name;
+    eqf_rule_stats stats;
+} rl_rule_count;
+/* The rules that ran, in the order in which they first did; how many. Allocated in `a`. */
+i64 rl_graph_rule_counts(const rl_graph *g, arena *a, rl_rule_count **out);
 /* Runs the rules until nothing changes or a limit is reached. Throws EQF_E_CONTRADICTION naming the
  * rule and both types. */
 eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
@@ -85,6 +92,7 @@ typedef enum rl_fuse_mode {
 } rl_fuse_mode;
 typedef struct rl_fuse_report {
     i64 rounds, systems, repairs, bundles;
+    i64 iterations, matches; /* of the rules that ran between the rounds */
     eqf_stop stop;
 } rl_fuse_report;
 /* Puts reductions over the same axes into loops until nothing new comes, and saturates. The e-graph
