@@ -1,4 +1,4 @@
-/* EquiForge: read a tensor program, optimize it into a package, load and run packages.
+/* EquiForge: read a tensor program, search its forms, optimize it into a package, load and run packages.
  *
  * Contexts. Every call takes an eqf_ctx (eqf_common.h), directly or through a handle made with it.
  * A context and the handles made with it belong to one thread at a time; distinct contexts may be
@@ -124,9 +124,80 @@ const eqf_program_summary *eqf_program_info(const eqf_program *program);
  * data of parameters excepted. */
 const char *eqf_program_text(const eqf_program *program);
 
-/* ---- optimize ------------------------------------------------------------------------------- */
+/* ---- search --------------------------------------------------------------------------------- */
 
 typedef enum eqf_accuracy { EQF_DEFAULT, EQF_STRICT, EQF_FAST } eqf_accuracy;
+
+typedef enum eqf_fuse {
+    EQF_FUSE_LATE, /* reductions that need others are put into their loops; nothing else is */
+    EQF_FUSE_NODE  /* and so are the independent reductions that one operator uses */
+} eqf_fuse;
+
+typedef struct eqf_search_options {
+    eqf_accuracy accuracy;      /* EQF_STRICT: no rules of class approx */
+    bool parameters_are_inputs; /* else what depends on them alone is computed once */
+    const char *const *rules;   /* files with further rules */
+    size_t rule_count;
+    bool force; /* use rules that the rule lab shows to be unsound; ill-typed ones are left out */
+    eqf_fuse fuse;
+    double budget_s;     /* wall time of the e-graph's phases; 0: 60 */
+    int64_t most_enodes; /* of a subgraph; 0: 100,000 */
+    bool form;           /* write the form of least FLOPs */
+    void (*progress)(void *user, const char *stage); /* as in eqf_optimize_options */
+    void *user;
+    const volatile bool *cancel; /* polled; once true the search stops soon, with what it has */
+} eqf_search_options;
+
+/* Why a phase ended: "saturated", or a limit: "iterations", "nodes", "bytes", "time"; or
+ * "cancelled". Phases after one that did not saturate are not run. */
+typedef struct eqf_search_phase {
+    const char *name; /* "program", "algebra", "tiling", "fusion" */
+    int64_t enodes, eclasses; /* when it ended */
+    int64_t iterations, matches;
+    double seconds;
+    const char *stop;
+} eqf_search_phase;
+
+typedef struct eqf_search_rule {
+    const char *name;
+    int64_t matches, applied, enodes; /* enodes: that it added */
+    double seconds;
+} eqf_search_rule;
+
+typedef struct eqf_subgraph {
+    const char *hash; /* digest of its text */
+    int64_t uses;     /* how often it occurs in the program */
+    int64_t enodes, eclasses, iterations, matches;
+    int64_t repaired; /* reductions that were put into the loop of those they need */
+    int64_t bundles;  /* sets of independent reductions that were put into one loop */
+    int64_t bytes, peak_bytes;
+    double saturate_s; /* all phases */
+    const char *stop;  /* of the last phase */
+    const eqf_search_phase *phases;
+    size_t phase_count;
+    const eqf_search_rule *rules; /* that matched, in the order in which they first ran */
+    size_t rule_count;
+    double flops;      /* as written; 0 unless a form was asked for */
+    double form_flops; /* of the form */
+    const char *form;  /* .eqf text of whole tensors, which reads back; NULL unless asked for */
+} eqf_subgraph;
+
+typedef struct eqf_search_report {
+    const eqf_subgraph *subgraphs;
+    size_t subgraph_count;
+    bool cancelled;
+} eqf_search_report;
+
+/* Builds the e-graphs of the program's subgraphs: rules to saturation, tiles, loops. Nothing is
+ * compiled and no data is read. *out belongs to the program and lives until the next call with it.
+ * Limits and interrupts are no errors, they are reasons to stop. Errors: EQF_E_ARGUMENT (a symbolic
+ * size without a value), EQF_E_LIMIT (a subgraph has more than 64 dims), EQF_E_DATA (a rule is
+ * rejected or unsound), EQF_E_CONTRADICTION (rules that were forced contradict one another),
+ * EQF_E_IO, EQF_E_PARSE (a file of rules). */
+eqf_status eqf_search(eqf_program *program, const eqf_search_options *options,
+                      const eqf_search_report **out);
+
+/* ---- optimize ------------------------------------------------------------------------------- */
 
 typedef struct eqf_optimize_options {
     const char *compiler; /* C compiler to run; NULL: "cc" */

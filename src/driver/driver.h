@@ -1,6 +1,8 @@
 /* driver: the stages called in order, and the bodies of the public API.
  *
  *     program.c   a file ─► eqf_program: what was read, its data
+ *     search.c    the e-graph of an eqf_program: rules, tiles, loops
+ *     rulebook.c  rules of files, tested before they are used
  *     ranges.c    what integers an input may hold
  *     pipeline.c  eqf_program ─► package: the table of contents of the compiler
  *     verify.c    a built package against the reference interpreter, in a child
@@ -17,6 +19,7 @@
 #include "equiforge.h"
 #include "frontend/frontend.h"
 #include "ir/ir.h"
+#include "rules/rule.h"
 #include "runtime/runtime.h"
 
 struct eqf_program {
@@ -37,6 +40,8 @@ struct eqf_program {
     bool inputs_given;
     arena *result;                 /* holds `optimized` */
     eqf_optimize_report optimized; /* by the last eqf_optimize */
+    arena *found;                  /* holds `searched` */
+    eqf_search_report searched;    /* by the last eqf_search */
 };
 
 struct eqf_tensors {
@@ -72,12 +77,23 @@ const eqf_tensor *model_inputs(arena *a, const rt_model *m);
 bool program_is_text(const eqf_program *p);
 /* The boundary's extents, in the program's arena. */
 const i64 *program_shape(const eqf_program *p, const ir_port *port);
+/* Throws EQF_E_ARGUMENT when a symbolic size has no value but the exporter's example. */
+void program_check_sizes(const eqf_program *p);
 /* A tensor for each input port: user inputs from --inputs or seeded, the others from the archive,
  * the weights file, or seeded in a text without one. Loads them once. */
 const tensor *program_data(eqf_program *p);
 /* Data is mapped where it can be, so a file that is written to in place takes it away. Throws EQF_E_IO
  * when that happened: what was made of the data belongs to no program. */
 void program_expect_unchanged(const eqf_program *p);
+
+/* ---- rulebook.c --------------------------------------------------------------------------------
+ */
+
+/* The rules of the product and of `files`, each of which must pass the loader and the lab, as
+ * `rules check` has it with this seed. Throws EQF_E_DATA, with a diagnostic for each rule that does
+ * not, unless `force`: then ill-typed rules are left out and unsound ones used. */
+rl_ruleset *rulebook_join(arena *a, const char *const *files, i64 n, bool force, u64 seed,
+                          const volatile bool *cancel);
 
 /* ---- ranges.c ---------------------------------------------------------------------------------
  */

@@ -45,16 +45,6 @@ static void begin(making *m, const char *stage)
 /* ---- what can be compiled at all
  * ----------------------------------------------------------------- */
 
-static void check_sizes(const making *m)
-{
-    const fe_report *r = &m->program->report;
-    for (i64 i = 0; i < r->n_sizes; i++)
-        if (r->sizes[i].is_hint && !r->sizes[i].depends_on_data)
-            eqf_throw(m->ctx, EQF_E_ARGUMENT, m->program->path, r->sizes[i].name,
-                      "this symbolic dim has no value: give it one (--dim %s=%lld)",
-                      r->sizes[i].name, (long long)r->sizes[i].value);
-}
-
 /* One error for all operators that nothing here can run. */
 static void check_boundaries(const making *m)
 {
@@ -475,7 +465,7 @@ static void keep_report(making *m, const char *path)
 static void optimize(making *m, const char *path)
 {
     f64 started = rt_now();
-    check_sizes(m);
+    program_check_sizes(m->program);
     check_boundaries(m);
     m->writer = pk_begin(m->a, path);
     m->compiler = tn_probe(m->a, m->options.compiler, m->options.cancel);

@@ -1,6 +1,6 @@
 /* Reading a program and its data. Symbolic sizes take their values from --dim, then from the shapes
  * of --inputs, then from the exporter's example; the last is good enough to look at a program, and
- * eqf_optimize refuses it. */
+ * eqf_optimize and eqf_search refuse it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +55,16 @@ static void parse_dims(arena *a, const eqf_read_options *o, dim_values *dims)
             eqf_throw(arena_ctx(a), EQF_E_ARGUMENT, NULL, text, "the dim %s is given twice", name);
         vec_push(a, dims, (fe_dim_value){name, value});
     }
+}
+
+void program_check_sizes(const eqf_program *p)
+{
+    const fe_report *r = &p->report;
+    for (i64 i = 0; i < r->n_sizes; i++)
+        if (r->sizes[i].is_hint && !r->sizes[i].depends_on_data)
+            eqf_throw(p->ctx, EQF_E_ARGUMENT, p->path, r->sizes[i].name,
+                      "this symbolic dim has no value: give it one (--dim %s=%lld)",
+                      r->sizes[i].name, (long long)r->sizes[i].value);
 }
 
 static const tensor *find_tensor(const tensor *set, i64 n, const char *name)

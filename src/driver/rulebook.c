@@ -1,5 +1,6 @@
-/* The public functions of eqf_rules.h: the loader and the rule lab behind handles and statuses. */
-#include "base/base.h"
+/* The public functions of eqf_rules.h: the loader and the rule lab behind handles and statuses; and
+ * the rules that a search runs. */
+#include "driver/driver.h"
 #include "eqf_rules.h"
 #include "rules/lab.h"
 
@@ -12,7 +13,7 @@ struct eqf_rulebook {
     const char *page;
 };
 
-enum { MAX_FILE = 16 << 20 };
+enum { MAX_FILE = 16 << 20, INSTANCES = 200 };
 
 static const char *text_of(arena *a, const sx *x)
 {
@@ -149,4 +150,51 @@ eqf_status eqf_rulebook_try(eqf_rulebook *book, size_t i, int64_t instances, uin
         arena_free(scratch);
     }
     return t.status;
+}
+
+/* ---- rules for a search
+ * --------------------------------------------------------------------------- */
+
+/* Reports what is wrong with the rules from number `first` on. */
+static eqf_status report_bad(arena *a, const rl_ruleset *set, i64 first, u64 seed,
+                             const volatile bool *cancel)
+{
+    eqf_ctx *ctx = arena_ctx(a);
+    eqf_status status = EQF_OK;
+    for (i64 i = 0; i < set->rejected.n; i++) {
+        const rl_rejected *r = &set->rejected.at[i];
+        status = eqf_report(ctx, EQF_E_DATA, r->file,
+                            arena_printf(a, "%u:%u", r->line, r->column), "%s%srejected: %s",
+                            r->name, r->name[0] ? " is " : "", r->reason);
+    }
+    for (i64 i = first; i < set->rules.n; i++) {
+        const rl_rule *r = set->rules.at[i];
+        if (cancel && *cancel)
+            eqf_throw(ctx, EQF_E_INTERRUPTED, NULL, NULL, "interrupted");
+        arena *scratch = arena_child(a);
+        rl_trial t = rl_try_rule(scratch, r, INSTANCES, seed);
+        if (t.verdict == RL_UNSOUND)
+            status = eqf_report(ctx, EQF_E_DATA, r->file,
+                                arena_printf(a, "%u:%u", r->line, r->column),
+                                "%s is unsound: %.*s", r->name,
+                                (int)strcspn(t.counterexample, "\n"), t.counterexample);
+        arena_free(scratch);
+    }
+    return status;
+}
+
+rl_ruleset *rulebook_join(arena *a, const char *const *files, i64 n, bool force, u64 seed,
+                          const volatile bool *cancel)
+{
+    rl_ruleset *set = rl_ruleset_shipped(a);
+    i64 shipped = set->rules.n;
+    for (i64 i = 0; i < n; i++) {
+        i64 length;
+        const char *text = file_read(a, files[i], MAX_FILE, &length);
+        rl_ruleset_read(set, arena_strdup(a, files[i]), text, length);
+    }
+    eqf_status status = force ? EQF_OK : report_bad(a, set, shipped, seed, cancel);
+    if (status)
+        eqf_rethrow(arena_ctx(a), status);
+    return set;
 }

@@ -1,0 +1,204 @@
+/* eqf_search: the e-graph of a program, phase by phase.
+ *
+ *     program   the terms as they were read
+ *     algebra   the rules of rules/ and of the user's files, on whole tensors
+ *     tiling    every value that has to be computed, cut along its axes
+ *     fusion    reductions put into one loop
+ *
+ * Each phase starts from a saturated e-graph; one that stops early is the last. All of them share
+ * one deadline, which is polled as an interrupt is. (space.md section 9 has the reasons for phases.)
+ *
+ * At present the whole program is one subgraph; boundaries inside it are operators of whole values,
+ * which nothing passes through. */
+#include "driver/driver.h"
+#include "rules/graph.h"
+
+enum { DEFAULT_BUDGET_S = 60, DEFAULT_ENODES = 100000 };
+
+typedef struct searching {
+    eqf_program *program;
+    eqf_search_options options;
+    arena *a, *kept; /* kept: of the report */
+    f64 deadline;
+    rl_graph *graph;
+    eqf_subgraph *out;
+    eqf_search_phase *phases;
+} searching;
+
+static bool is_cancelled(const searching *s)
+{
+    return s->options.cancel && *s->options.cancel;
+}
+
+static bool is_over(void *user)
+{
+    const searching *s = user;
+    return is_cancelled(s) || rt_now() > s->deadline;
+}
+
+static void announce(const searching *s, const char *stage)
+{
+    if (s->options.progress)
+        s->options.progress(s->options.user, stage);
+}
+
+/* The engine was cancelled also when the deadline was over. */
+static const char *stop_of(const searching *s, eqf_stop stop)
+{
+    return eqf_stop_name(stop == EQF_STOP_CANCELLED && !is_cancelled(s) ? EQF_STOP_TIME : stop);
+}
+
+/* Notes what a phase did; may another follow? */
+static bool note(searching *s, const char *name, f64 started, i64 iterations, i64 matches,
+                 eqf_stop stop)
+{
+    eqf_subgraph *out = s->out;
+    eqf_size size = eqf_egraph_size(rl_graph_engine(s->graph));
+    eqf_search_phase *p = &s->phases[out->phase_count++];
+    *p = (eqf_search_phase){.name = name,
+                            .enodes = size.nodes,
+                            .eclasses = size.classes,
+                            .iterations = iterations,
+                            .matches = matches,
+                            .seconds = rt_now() - started,
+                            .stop = stop_of(s, stop)};
+    out->enodes = p->enodes;
+    out->eclasses = p->eclasses;
+    out->iterations += iterations;
+    out->matches += matches;
+    out->bytes = size.bytes;
+    out->peak_bytes = size.peak_bytes;
+    out->saturate_s += p->seconds;
+    out->stop = p->stop;
+    return stop == EQF_STOP_SATURATED;
+}
+
+/* ---- phases
+ * --------------------------------------------------------------------------------------- */
+
+static void enter(searching *s, const rl_ruleset *rules)
+{
+    f64 started = rt_now();
+    const eqf_search_options *o = &s->options;
+    rl_graph_options options = {
+        .rules = rules,
+        .fp = o->accuracy == EQF_STRICT ? RL_REASSOCIATED : RL_APPROXIMATE,
+        .parameters_are_inputs = o->parameters_are_inputs,
+        .limits = eqf_limits_default(),
+        .cancelled = is_over,
+        .user = s,
+    };
+    /* a view moves one operator an iteration: deep programs need many */
+    options.limits.iterations = -1;
+    options.limits.seconds = -1;
+    options.limits.nodes = o->most_enodes > 0 ? o->most_enodes : DEFAULT_ENODES;
+    s->graph = rl_graph_new(s->a, s->program->ir, &options);
+    note(s, "program", started, 0, 0, EQF_STOP_SATURATED);
+}
+
+static bool algebra(searching *s)
+{
+    f64 started = rt_now();
+    announce(s, "algebra");
+    eqf_run_report run = rl_graph_saturate(s->graph, NULL);
+    return note(s, "algebra", started, run.iterations, run.matches, run.stop);
+}
+
+static bool tiling(searching *s)
+{
+    f64 started = rt_now();
+    announce(s, "tiling");
+    eqf_run_report run = rl_graph_tile(s->graph, NULL);
+    return note(s, "tiling", started, run.iterations, run.matches, run.stop);
+}
+
+static void fusion(searching *s)
+{
+    f64 started = rt_now();
+    announce(s, "fusion");
+    rl_fuse_report run = rl_graph_fuse(
+        s->graph, s->options.fuse == EQF_FUSE_NODE ? RL_FUSE_NODE : RL_FUSE_LATE);
+    s->out->repaired = run.repairs;
+    s->out->bundles = run.bundles;
+    note(s, "fusion", started, run.iterations, run.matches, run.stop);
+}
+
+/* The form of least FLOPs among those of whole tensors: what tiles cost depends on how many. */
+static void write_form(searching *s)
+{
+    announce(s, "extraction");
+    rl_extracted form = rl_graph_form(s->graph, s->a, EQF_EXACT);
+    str text = str_new(s->kept);
+    ir_print(&text, form.program);
+    s->out->form = str_text(&text);
+    s->out->form_flops = form.flops;
+}
+
+/* ---- the report
+ * ----------------------------------------------------------------------------------- */
+
+static void keep_rules(searching *s)
+{
+    rl_rule_count *counts;
+    i64 n = rl_graph_rule_counts(s->graph, s->a, &counts);
+    eqf_search_rule *rules = NEW_N(s->kept, eqf_search_rule, n);
+    for (i64 i = 0; i < n; i++) {
+        const eqf_rule_stats *x = &counts[i].stats;
+        if (x->matches > 0)
+            rules[s->out->rule_count++] = (eqf_search_rule){
+                arena_strdup(s->kept, counts[i].name), x->matches, x->applied, x->nodes,
+                x->seconds};
+    }
+    s->out->rules = rules;
+}
+
+static void search(searching *s)
+{
+    eqf_program *p = s->program;
+    program_check_sizes(p);
+    announce(s, "testing rules");
+    const rl_ruleset *rules =
+        rulebook_join(s->a, s->options.rules, (i64)s->options.rule_count, s->options.force,
+                      p->seed, s->options.cancel);
+    s->deadline = rt_now() + (s->options.budget_s > 0 ? s->options.budget_s : DEFAULT_BUDGET_S);
+    s->out = NEW(s->kept, eqf_subgraph);
+    *s->out = (eqf_subgraph){.hash = p->digest, .uses = 1};
+    s->out->phases = s->phases = NEW_N(s->kept, eqf_search_phase, 4);
+    enter(s, rules);
+    if (s->options.form)
+        s->out->flops = rl_graph_form(s->graph, s->a, EQF_DAG).flops;
+    bool more = algebra(s);
+    if (s->options.form)
+        write_form(s);
+    if (more && tiling(s))
+        fusion(s);
+    keep_rules(s);
+    p->searched = (eqf_search_report){s->out, 1, is_cancelled(s)};
+}
+
+eqf_status eqf_search(eqf_program *program, const eqf_search_options *options,
+                      const eqf_search_report **out)
+{
+    *out = NULL;
+    eqf_ctx *ctx = program->ctx;
+    if (program->found)
+        arena_free(program->found);
+    program->found = NULL;
+    arena *a = arena_new(ctx, 0);
+    if (!a)
+        return eqf_report(ctx, EQF_E_NO_MEMORY, program->path, NULL, "out of memory");
+    trap t;
+    TRY (ctx, t) {
+        searching *s = NEW(a, searching);
+        s->program = program;
+        if (options)
+            s->options = *options;
+        s->a = a;
+        s->kept = program->found = arena_child(program->a);
+        eqf_about(ctx, program->path, NULL);
+        search(s);
+        *out = &program->searched;
+    }
+    arena_free(a);
+    return t.status;
+}
