@@ -110,6 +110,7 @@ void cli_end_progress(void);
 
 int cli_inspect(cli_args *args);
 int cli_optimize(cli_args *args);
+int cli_search(cli_args *args);
 int cli_run(cli_args *args);
 int cli_bench(cli_args *args);
 int cli_rules_list(cli_args *args);

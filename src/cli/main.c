@@ -9,9 +9,11 @@
 #include "cli/cli.h"
 
 /* clang-format off */
-#define READING                                                                                    \
+#define DESCRIBING                                                                                 \
     {"--dim", "NAME=N", "fixes a symbolic dim (repeatable)"},                                      \
-    {"--model", "NAME", "which program of an archive with several"},                               \
+    {"--model", "NAME", "which program of an archive with several"}
+#define READING                                                                                    \
+    DESCRIBING,                                                                                    \
     {"--weights", "F.safetensors", "data for the parameters of a text program"}
 /* clang-format on */
 
@@ -22,14 +24,32 @@ static const cli_option inspect_options[] = {
     {NULL, NULL, NULL},
 };
 
+#define SEARCHING                                                                                  \
+    {"--parameters", "constant|input",                                                             \
+     "constant (default): folded and packed once; input: replaceable"},                            \
+    {"--accuracy", "strict|default|fast", "which rewrites are admitted"}
+
+static const cli_option search_options[] = {
+    {"--rules", "F", "a file of further rules, tested first (repeatable)"},
+    {"--force", NULL, "uses rules that the test shows to be unsound"},
+    {"--fuse", "late|node",
+     "which loops are one: late (default), reductions and those they need; node, also independent "
+     "ones"},
+    {"--budget", "TIME", "wall time: 90s, 10m, 4h (default 60s)"},
+    {"--limit", "N", "most e-nodes of a subgraph (default 100000)"},
+    {"--print", "forms", "prints the form of least FLOPs as .eqf, which reads back"},
+    {"--inputs", "F.safetensors", "inputs whose shapes fix symbolic dims"},
+    SEARCHING,
+    DESCRIBING,
+    {NULL, NULL, NULL},
+};
+
 static const cli_option optimize_options[] = {
     {"-o", "PKG", "the package directory to write; an existing package is replaced"},
     {"--inputs", "F.safetensors", "inputs to verify with; their shapes fix symbolic dims"},
     {"--budget", "TIME", "wall time for everything: 90s, 10m, 4h (default 60s)"},
     {"--threads", "N", "threads the package is meant for (default: the processors)"},
-    {"--parameters", "constant|input",
-     "constant (default): folded and packed once; input: replaceable"},
-    {"--accuracy", "strict|default|fast", "which rewrites are admitted"},
+    SEARCHING,
     {"--backend", "c", "what kernels are written in"},
     READING,
     {NULL, NULL, NULL},
@@ -93,6 +113,14 @@ static const cli_verb verbs[] = {
      "  equiforge optimize model.pt2 -o model.pkg\n"
      "  equiforge optimize model.pt2 -o model.pkg --dim s0=16 --inputs in.safetensors",
      optimize_options, cli_optimize, 1, 1},
+    {"search", "FILE [options]", "Shows what the search finds in a program.",
+     "Puts the program into an e-graph and runs the rewrite rules, tiling and fusion to saturation;\n"
+     "nothing is compiled. Prints the e-graph's size after each phase, and the rules that matched\n"
+     "most. A limit that is reached, or an interrupt, ends it with what there is.\n\n"
+     "  equiforge search model.pt2\n"
+     "  equiforge search model.pt2 --print forms >better.eqf      least FLOPs, as a program\n"
+     "  equiforge search model.pt2 --rules my.rules --json",
+     search_options, cli_search, 1, 1},
     {"run", "PKG [-i in.safetensors] [-o out.safetensors] [--check]", "Runs a package.",
      "Needs neither Python nor a compiler. State starts from the stored values.\n\n"
      "  equiforge run model.pkg --check           on its own inputs, against its reference\n"

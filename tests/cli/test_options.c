@@ -15,8 +15,8 @@
 
 static said s;
 
-static const char *const verbs[] = {"inspect", "optimize -o p", "run",           "bench",
-                                    "rules check", "egraph run", "egraph extract"};
+static const char *const verbs[] = {"inspect", "search",      "optimize -o p", "run",
+                                    "bench",   "rules check", "egraph run",    "egraph extract"};
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 static int set_up(void **state)
@@ -98,7 +98,8 @@ static void test_files(void **state)
     /* Files that options name. */
     static const char *const readers[] = {"optimize small.eqf -o p --inputs", "run small.pkg -i",
                                           "optimize small.eqf -o p --weights",
-                                          "run small.pkg --check --source"};
+                                          "run small.pkg --check --source",
+                                          "search small.eqf --inputs"};
     for (size_t r = 0; r < sizeof readers / sizeof *readers; r++)
         for (size_t i = 0; i < sizeof files / sizeof *files; i++)
             expect_error(1, files[i], "%s %s", readers[r], files[i]);
@@ -112,6 +113,9 @@ static void test_options(void **state)
         const char *verb, *numbers[4], *others[6];
     } rows[] = {
         {"inspect small.eqf", {"--seed", "--jobs"}, {"--dim", "--inputs", "--model", "--weights"}},
+        {"search small.eqf",
+         {"--seed", "--jobs", "--limit"},
+         {"--budget", "--accuracy", "--fuse", "--print", "--rules", "--dim"}},
         {"optimize small.eqf -o p",
          {"--seed", "--jobs", "--threads"},
          {"--budget", "--parameters", "--accuracy", "--backend", "-o"}},
@@ -149,9 +153,13 @@ static void test_options(void **state)
     for (size_t i = 0; i < sizeof durations / sizeof *durations; i++) {
         expect_error(2, "--seconds", "egraph extract x --seconds %s", durations[i]);
         expect_error(2, "--budget", "bench small.pkg --budget %s", durations[i]);
+        expect_error(2, "--budget", "search small.eqf --budget %s", durations[i]);
     }
     expect_error(2, "none of", "egraph run suite.eqf --match some");
     expect_error(2, "none of", "egraph extract x --method some");
+    static const char *const choices[] = {"--accuracy", "--fuse", "--print", "--parameters"};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        expect_error(2, "none of", "search small.eqf %s some", choices[i]);
     expect_error(2, "nosuch", "egraph run suite.eqf --case nosuch");
 }
 
@@ -256,7 +264,7 @@ static void test_names(void **state)
         return;
     }
     static const char *const commands[] = {
-        "$E inspect odd.eqf", "$E optimize odd.eqf -o \"$(printf 'p\\033k')\"",
+        "$E inspect odd.eqf", "$E search odd.eqf", "$E optimize odd.eqf -o \"$(printf 'p\\033k')\"",
         "$E run \"$(printf 'p\\033k')\" --check", "$E bench \"$(printf 'p\\033k')\" --budget 0.1s"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (tool(&s, commands[i]) != 0)

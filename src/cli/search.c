@@ -1,0 +1,210 @@
+/* equiforge search: what the e-graph of a program becomes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+enum { SHOWN_RULES = 12 };
+
+static void show_progress(void *user, const char *stage)
+{
+    cli_progress(user, "%s", stage);
+}
+
+/* ---- for people
+ * ----------------------------------------------------------------------------------- */
+
+static int by_matches(const void *a, const void *b)
+{
+    const eqf_search_rule *x = a, *y = b;
+    if (x->matches != y->matches)
+        return x->matches < y->matches ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static void print_rules(const eqf_subgraph *g)
+{
+    eqf_search_rule *sorted = malloc((g->rule_count + 1) * sizeof *sorted);
+    if (!sorted || g->rule_count == 0) {
+        free(sorted);
+        return;
+    }
+    memcpy(sorted, g->rules, g->rule_count * sizeof *sorted);
+    qsort(sorted, g->rule_count, sizeof *sorted, by_matches);
+    printf("\n  %-36s %9s %9s %9s %9s\n", "rule", "matches", "applied", "e-nodes", "ms");
+    size_t shown = g->rule_count < SHOWN_RULES ? g->rule_count : SHOWN_RULES;
+    for (size_t i = 0; i < shown; i++) {
+        printf("  ");
+        print_name(sorted[i].name, 36);
+        printf(" %9lld %9lld %9lld %9.2f\n", (long long)sorted[i].matches,
+               (long long)sorted[i].applied, (long long)sorted[i].enodes,
+               1e3 * sorted[i].seconds);
+    }
+    if (shown < g->rule_count)
+        printf("  and %zu more\n", g->rule_count - shown);
+    free(sorted);
+}
+
+static void print_subgraph(const eqf_subgraph *g)
+{
+    printf("subgraph %s: %lld use%s, %.3g MB\n", g->hash, (long long)g->uses,
+           g->uses == 1 ? "" : "s", 1e-6 * (double)g->bytes);
+    printf("  %-10s %9s %9s %10s %9s %9s  %s\n", "phase", "e-nodes", "e-classes", "iterations",
+           "matches", "ms", "stop");
+    for (size_t i = 0; i < g->phase_count; i++) {
+        const eqf_search_phase *p = &g->phases[i];
+        printf("  %-10s %9lld %9lld %10lld %9lld %9.2f  %s\n", p->name, (long long)p->enodes,
+               (long long)p->eclasses, (long long)p->iterations, (long long)p->matches,
+               1e3 * p->seconds, i > 0 ? p->stop : "");
+    }
+    if (g->repaired || g->bundles)
+        printf("  reductions put into the loop of those they need: %lld; bundles of others: %lld\n",
+               (long long)g->repaired, (long long)g->bundles);
+    print_rules(g);
+}
+
+/* ---- for scripts
+ * ---------------------------------------------------------------------------------- */
+
+static void json_phases(const eqf_subgraph *g)
+{
+    json_key("phases");
+    putchar('[');
+    for (size_t i = 0; i < g->phase_count; i++) {
+        const eqf_search_phase *p = &g->phases[i];
+        printf("%s{\"name\":\"%s\",\"enodes\":%lld,\"eclasses\":%lld,\"iterations\":%lld,"
+               "\"matches\":%lld,\"seconds\":%.9g,\"stop\":\"%s\"}",
+               i ? "," : "", p->name, (long long)p->enodes, (long long)p->eclasses,
+               (long long)p->iterations, (long long)p->matches, p->seconds, p->stop);
+    }
+    putchar(']');
+}
+
+static void json_rules(const eqf_subgraph *g)
+{
+    json_key("rules");
+    putchar('{');
+    for (size_t i = 0; i < g->rule_count; i++) {
+        const eqf_search_rule *r = &g->rules[i];
+        printf(i ? "," : "");
+        json_text(r->name);
+        printf(":{\"matches\":%lld,\"applied\":%lld,\"enodes\":%lld,\"seconds\":%.9g}",
+               (long long)r->matches, (long long)r->applied, (long long)r->enodes, r->seconds);
+    }
+    putchar('}');
+}
+
+static void print_json(const eqf_search_report *r)
+{
+    printf("{\"subgraphs\":[");
+    for (size_t i = 0; i < r->subgraph_count; i++) {
+        const eqf_subgraph *g = &r->subgraphs[i];
+        printf("%s{\"hash\":\"%s\",\"uses\":%lld,\"enodes\":%lld,\"eclasses\":%lld,"
+               "\"iterations\":%lld,\"matches\":%lld,\"repaired\":%lld,\"bundles\":%lld,"
+               "\"bytes\":%lld,\"peak_bytes\":%lld,\"stop\":\"%s\",\"saturate_s\":%.9g",
+               i ? "," : "", g->hash, (long long)g->uses, (long long)g->enodes,
+               (long long)g->eclasses, (long long)g->iterations, (long long)g->matches,
+               (long long)g->repaired, (long long)g->bundles, (long long)g->bytes,
+               (long long)g->peak_bytes, g->stop, g->saturate_s);
+        json_phases(g);
+        json_rules(g);
+        if (g->form) {
+            json_key("flops");
+            json_number(g->flops);
+            json_key("form_flops");
+            json_number(g->form_flops);
+            json_key("form");
+            json_text(g->form);
+        }
+        putchar('}');
+    }
+    printf("]}\n");
+}
+
+static int show(const cli_args *args, const eqf_search_report *r)
+{
+    bool forms = cli_value(args, "--print") != NULL;
+    for (size_t i = 0; i < r->subgraph_count; i++) {
+        const eqf_subgraph *g = &r->subgraphs[i];
+        if (forms && !args->json)
+            fputs(g->form, stdout);
+        if (!forms && !args->json)
+            print_subgraph(g);
+    }
+    if (args->json)
+        print_json(r);
+    if (!r->cancelled)
+        return EXIT_DONE;
+    fflush(stdout);
+    fputs("equiforge: interrupted\n", stderr);
+    return EXIT_INTERRUPTED;
+}
+
+/* ---- the verb
+ * ------------------------------------------------------------------------------------- */
+
+static bool read_choices(cli_args *args, eqf_search_options *o)
+{
+    static const char *const accuracies[] = {"default", "strict", "fast", NULL};
+    static const char *const parameters[] = {"constant", "input", NULL};
+    static const char *const fuses[] = {"late", "node", NULL};
+    static const char *const prints[] = {"", "forms", NULL};
+    int accuracy, parameter, fuse, print;
+    long long limit;
+    if (!cli_choice(args, "--accuracy", accuracies, &accuracy) ||
+        !cli_choice(args, "--parameters", parameters, &parameter) ||
+        !cli_choice(args, "--fuse", fuses, &fuse) || !cli_choice(args, "--print", prints, &print) ||
+        !cli_duration(args, "--budget", &o->budget_s) ||
+        !cli_number(args, "--limit", 1, INT64_MAX, 0, &limit))
+        return false;
+    o->accuracy = (eqf_accuracy)accuracy;
+    o->parameters_are_inputs = parameter == 1;
+    o->fuse = (eqf_fuse)fuse;
+    o->form = print == 1;
+    o->most_enodes = limit;
+    o->force = cli_value(args, "--force") != NULL;
+    return true;
+}
+
+/* `files`: what is only read, then NULL; the files of rules are its first ones. */
+static int search(cli_args *args, eqf_search_options *options, const cli_reading *reading,
+                  const char *const *files)
+{
+    cli_progress(args, "reading");
+    eqf_program *program;
+    eqf_status status = eqf_program_read(args->ctx, args->file, &reading->options, &program);
+    const eqf_search_report *report;
+    cli_poll_interrupts();
+    if (status == EQF_OK)
+        status = eqf_search(program, options, &report);
+    cli_end_progress();
+    int code =
+        status == EQF_OK ? show(args, report) : cli_fail_status(args, status, files);
+    eqf_program_free(program);
+    return code;
+}
+
+int cli_search(cli_args *args)
+{
+    eqf_search_options options = {
+        .progress = show_progress, .user = args, .cancel = &cli_interrupted};
+    cli_reading reading;
+    if (!read_choices(args, &options) ||
+        !cli_read_options(args, args->file, cli_value(args, "--inputs"), &reading))
+        return EXIT_USAGE;
+    const size_t inputs = sizeof reading.inputs / sizeof *reading.inputs;
+    const char **files = calloc((size_t)args->count + inputs + 1, sizeof *files);
+    int code;
+    if (files) {
+        options.rule_count = cli_values(args, "--rules", files);
+        options.rules = files;
+        for (size_t i = 0; i < inputs && reading.inputs[i]; i++)
+            files[options.rule_count + i] = reading.inputs[i];
+        code = search(args, &options, &reading, files);
+    } else {
+        code = cli_fail(args, EXIT_MACHINE, NULL, NULL, "out of memory");
+    }
+    free(files);
+    free((void *)reading.options.dims);
+    return code;
+}

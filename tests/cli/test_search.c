@@ -1,0 +1,414 @@
+/* The verb `search` from outside: what it prints, exit codes, JSON as the manual has it; rules of
+ * users, limits, symbolic dims, boundaries. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "cli/tool.h"
+
+static said s;
+
+/* A product of three: cheaper from the right. */
+static const char chain[] = "(program chain (dims (M 64) (K 32) (N 16) (P 3))\n"
+                            "  (input X f32 (M K)) (input W f32 (K N)) (input V f32 (N P))\n"
+                            "  (output Y (matmul (matmul X W) V) (M P)))\n";
+/* Sound, and never at its end: x^2 = (x+1)^2 - 2x - 1. */
+static const char endless[] =
+    "(rule climb (square ?x) => (sub (square (add ?x 1)) (add (mul ?x 2) 1)) :fp reassoc)\n";
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(tool_folder, "/tmp/eqf-search-XXXXXX");
+    if (!mkdtemp(tool_folder))
+        return -1;
+    tool_put("chain.eqf", chain);
+    tool_put("square.eqf", "(program square (dims (M 16)) (input X f32 (M))\n"
+                           "  (output Y (square X) (M)))\n");
+    tool_put("neg.eqf", "(program neg (dims (M 16)) (input X f32 (M))\n"
+                        "  (output Y (exp (neg X)) (M)))\n");
+    tool_put("endless.rules", endless);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char line[128];
+    snprintf(line, sizeof line, "rm -rf %s", tool_folder);
+    return system(line);
+}
+
+/* The object on the last line of a command that exits with `code`. */
+static json_t *object_of(const char *command, int code)
+{
+    char line[2000];
+    snprintf(line, sizeof line, "$E search %s --json", command);
+    if (tool(&s, line) != code)
+        fail_msg("%s: exit %d, wanted %d: %s%s", line, s.code, code, s.out, s.err);
+    json_t *x = json_loads(last_line(s.out), JSON_REJECT_DUPLICATES, NULL);
+    if (!x)
+        fail_msg("%s: no JSON: %s", line, s.out);
+    return x;
+}
+
+static json_t *subgraph(json_t *x)
+{
+    return json_array_get(json_object_get(x, "subgraphs"), 0);
+}
+
+static json_int_t number(json_t *x, const char *key)
+{
+    json_t *value = json_object_get(x, key);
+    if (!json_is_integer(value))
+        fail_msg("%s is no integer", key);
+    return json_integer_value(value);
+}
+
+static const char *text(json_t *x, const char *key)
+{
+    json_t *value = json_object_get(x, key);
+    if (!json_is_string(value))
+        fail_msg("%s is no text", key);
+    return json_string_value(value);
+}
+
+static void expect_stop(const char *command, int code, const char *stop)
+{
+    json_t *x = object_of(command, code);
+    assert_string_equal(text(subgraph(x), "stop"), stop);
+    json_t *phases = json_object_get(subgraph(x), "phases"), *p;
+    size_t i;
+    json_array_foreach(phases, i, p) /* all but the last were complete */
+        assert_string_equal(text(p, "stop"),
+                            i + 1 < json_array_size(phases) ? "saturated" : stop);
+    json_decref(x);
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"program", "algebra", "tiling", "fusion"};
+    json_t *x = object_of("chain.eqf", 0), *g = subgraph(x);
+    assert_int_equal(json_array_size(json_object_get(x, "subgraphs")), 1);
+    assert_int_equal(strlen(text(g, "hash")), 32);
+    assert_int_equal(number(g, "uses"), 1);
+    assert_string_equal(text(g, "stop"), "saturated");
+    assert_true(json_is_number(json_object_get(g, "saturate_s")));
+    assert_null(json_object_get(g, "form"));
+    json_t *phases = json_object_get(g, "phases");
+    assert_int_equal(json_array_size(phases), 4);
+    json_int_t iterations = 0, matches = 0, enodes = 0;
+    for (size_t i = 0; i < 4; i++) {
+        json_t *p = json_array_get(phases, i);
+        assert_string_equal(text(p, "name"), names[i]);
+        assert_true(number(p, "enodes") >= enodes); /* saturation only adds */
+        enodes = number(p, "enodes");
+        iterations += number(p, "iterations");
+        matches += number(p, "matches");
+    }
+    assert_int_equal(number(json_array_get(phases, 0), "enodes"), 5); /* X, W, V, two products */
+    assert_true(number(json_array_get(phases, 1), "enodes") > 5);
+    assert_int_equal(number(g, "enodes"), enodes);
+    assert_int_equal(number(g, "iterations"), iterations);
+    assert_int_equal(number(g, "matches"), matches);
+    json_t *rules = json_object_get(g, "rules"), *r;
+    const char *name;
+    json_int_t sum = 0;
+    json_object_foreach(rules, name, r) {
+        sum += number(r, "matches");
+        assert_true(number(r, "applied") <= number(r, "matches"));
+        assert_true(json_is_number(json_object_get(r, "seconds")));
+    }
+    assert_int_equal(sum, matches); /* every match is some rule's, and counted once */
+    assert_true(number(json_object_get(rules, "matmul-associates"), "applied") > 0);
+    json_decref(x);
+}
+
+/* What is printed does not depend on anything but the program, times aside. */
+static void test_table(void **state)
+{
+    (void)state;
+    assert_int_equal(tool(&s, "$E search chain.eqf"), 0);
+    static const char *const wanted[] = {"subgraph ", "phase", "algebra", "tiling", "fusion",
+                                         "saturated", "matmul-associates"};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!strstr(s.out, wanted[i]))
+            fail_msg("%s is not in %s", wanted[i], s.out);
+    assert_string_equal(s.err, "");
+}
+
+/* The last `size` bytes of a file. */
+static void read_data(const char *name, void *to, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", tool_folder, name);
+    FILE *f = fopen(path, "rb");
+    if (!f || fseek(f, -(long)size, SEEK_END) != 0 || fread(to, 1, size, f) != size)
+        fail_msg("%s: too short", name);
+    fclose(f);
+}
+
+static void test_forms(void **state)
+{
+    (void)state;
+    assert_int_equal(tool(&s, "$E search chain.eqf --print forms >form.eqf && "
+                              "$E inspect form.eqf --text >again.eqf && cmp form.eqf again.eqf && "
+                              "$E inspect chain.eqf --json && $E inspect form.eqf --json"),
+                     0);
+    json_t *better = json_loads(last_line(s.out), 0, NULL);
+    json_t *x = object_of("chain.eqf --print forms", 0), *g = subgraph(x);
+    double flops = json_number_value(json_object_get(g, "form_flops"));
+    assert_true(flops == 2.0 * 32 * 16 * 3 + 2.0 * 64 * 32 * 3); /* W V first */
+    assert_true(json_number_value(json_object_get(g, "flops")) ==
+                2.0 * 64 * 32 * 16 + 2.0 * 64 * 16 * 3);
+    assert_true((double)number(better, "flops") == flops);
+    assert_non_null(strstr(text(g, "form"), "(program chain"));
+    json_decref(better);
+    json_decref(x);
+    /* The form computes what the program does. */
+    assert_int_equal(tool(&s, "$E optimize chain.eqf -o a.pkg && $E optimize form.eqf -o b.pkg && "
+                              "$E run a.pkg -o a.safetensors && $E run b.pkg -o b.safetensors"),
+                     0);
+    float a[64 * 3], b[64 * 3];
+    double difference = 0, size = 0;
+    read_data("a.safetensors", a, sizeof a);
+    read_data("b.safetensors", b, sizeof b);
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++) {
+        difference += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        size += (double)a[i] * (double)a[i];
+    }
+    assert_true(size > 0 && difference <= 1e-10 * size);
+}
+
+static void test_accuracy_and_parameters(void **state)
+{
+    (void)state;
+    tool_put("weights.eqf", "(program weights (dims (M 4) (K 32) (N 16) (P 32))\n"
+                            "  (input X f32 (M K)) (parameter W f32 (K N)) (parameter V f32 (N P))\n"
+                            "  (output Y (matmul (matmul X W) V) (M P)))\n");
+    json_t *folded = object_of("weights.eqf --print forms", 0);
+    json_t *kept = object_of("weights.eqf --print forms --parameters input", 0);
+    double folds = json_number_value(json_object_get(subgraph(folded), "form_flops"));
+    double keeps = json_number_value(json_object_get(subgraph(kept), "form_flops"));
+    assert_true(folds == 2.0 * 4 * 32 * 32); /* W V is computed once */
+    assert_true(keeps == 2.0 * 4 * 32 * 16 + 2.0 * 4 * 16 * 32);
+    json_decref(folded);
+    json_decref(kept);
+    tool_put("rough.rules", "(rule rough (neg (neg ?x)) => ?x :fp approx)\n");
+    tool_put("twice.eqf", "(program twice (dims (M 16)) (input X f32 (M))\n"
+                          "  (output Y (exp (neg (neg X))) (M)))\n");
+    static const struct {
+        const char *accuracy;
+        bool is_used;
+    } rows[] = {{"strict", false}, {"default", true}, {"fast", true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char command[200];
+        snprintf(command, sizeof command, "twice.eqf --rules rough.rules --accuracy %s",
+                 rows[i].accuracy);
+        json_t *x = object_of(command, 0);
+        json_t *rule = json_object_get(json_object_get(subgraph(x), "rules"), "rough");
+        assert_true((rule != NULL) == rows[i].is_used);
+        json_decref(x);
+    }
+}
+
+/* Limits are reasons to stop, not errors. */
+static void test_limits(void **state)
+{
+    (void)state;
+    expect_stop("square.eqf --rules endless.rules --limit 500", 0, "nodes");
+    expect_stop("square.eqf --rules endless.rules --limit 100000000 --budget 0.2s", 0, "time");
+    expect_stop("chain.eqf --limit 1", 0, "nodes");
+    json_t *x = object_of("square.eqf --rules endless.rules --limit 500 --print forms", 0);
+    assert_non_null(strstr(text(subgraph(x), "form"), "(square X)"));
+    json_decref(x);
+}
+
+static void test_interrupt(void **state)
+{
+    (void)state;
+    for (int json = 0; json < 2; json++) {
+        char command[300];
+        snprintf(command, sizeof command,
+                 "$E search square.eqf --rules endless.rules --limit 100000000 --budget 1h %s & "
+                 "p=$!; sleep 1; kill -INT $p; wait $p",
+                 json ? "--json" : "");
+        if (tool(&s, command) != 130)
+            fail_msg("exit %d: %s", s.code, s.err);
+        assert_string_equal(s.err, "equiforge: interrupted\n");
+        assert_non_null(strstr(s.out, "cancelled"));
+        json_t *x = json ? json_loads(last_line(s.out), 0, NULL) : NULL;
+        if (json)
+            assert_string_equal(text(subgraph(x), "stop"), "cancelled");
+        json_decref(x);
+    }
+}
+
+/* A file of rules is used as a whole, or refused with the first of its faults. */
+static void test_rules(void **state)
+{
+    (void)state;
+    tool_put("bad.rules", "(rule good (neg (neg ?x)) => ?x :fp exact)\n"
+                          "(rule bad (neg ?x) => ?x :fp exact)\n");
+    tool_put("ugly.rules", "(rule ugly (neg ?x) => ?y :fp exact)\n"
+                           "(rule bad (neg ?x) => ?x :fp exact)\n");
+    tool_put("rare.rules", "(rule never (neg ?x) => ?x :when (and (some ?x) (scalar ?x)) "
+                           ":fp exact)\n");
+    tool_put("broken.rules", "(rule a\n(");
+    static const struct {
+        const char *files, *says[3];
+    } refused[] = {
+        {"--rules bad.rules", {"bad.rules: 2:", "bad is unsound: ", "left "}},
+        {"--rules rare.rules --rules bad.rules", {"bad.rules: 2:", "bad is unsound: "}},
+        {"--rules ugly.rules", {"ugly.rules: 1:24: ugly is rejected: ", "?y", "and 1 more"}},
+        {"--rules broken.rules", {"broken.rules: "}},
+        {"--rules broken.rules --force", {"broken.rules: "}},
+        {"--rules absent.rules", {"absent.rules: "}},
+        /* two of one name, within a file or across them */
+        {"--rules endless.rules --rules endless.rules", {"endless.rules: 1:", "climb"}},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char command[200];
+        snprintf(command, sizeof command, "neg.eqf %s", refused[i].files);
+        json_t *x = object_of(command, 1);
+        assert_non_null(json_object_get(x, "error"));
+        for (int k = 0; k < 3 && refused[i].says[k]; k++)
+            if (!strstr(s.err, refused[i].says[k]))
+                fail_msg("%s: %s: no %s", command, s.err, refused[i].says[k]);
+        assert_ptr_equal(strchr(s.err, '\n'), s.err + strlen(s.err) - 1); /* one line */
+        json_decref(x);
+    }
+    /* What nobody can test is not unsound. */
+    json_decref(object_of("neg.eqf --rules rare.rules", 0));
+    /* Forced: the unsound rule is used, the ill-typed one is not. */
+    static const char *const forced[] = {"bad.rules", "ugly.rules"};
+    for (size_t i = 0; i < sizeof forced / sizeof *forced; i++) {
+        char command[200];
+        snprintf(command, sizeof command, "neg.eqf --rules %s --force --print forms", forced[i]);
+        json_t *x = object_of(command, 0);
+        json_t *rules = json_object_get(subgraph(x), "rules");
+        assert_true(number(json_object_get(rules, "bad"), "applied") > 0);
+        assert_null(json_object_get(rules, "ugly"));
+        assert_non_null(strstr(text(subgraph(x), "form"), "(exp X)"));
+        json_decref(x);
+    }
+}
+
+/* Rules that were forced may say that two numbers are equal: an error of the input. */
+static void test_contradiction(void **state)
+{
+    (void)state;
+    tool_put("two.eqf", "(program two (dims (M 16)) (input X f32 (M))\n"
+                        "  (output Y (mul X (exp (const f32 2.0))) (M)))\n");
+    tool_put("numbers.rules", "(rule three (exp 2) => 3 :fp exact)\n"
+                              "(rule four (exp 2) => 4 :fp exact)\n");
+    json_t *x = object_of("two.eqf --rules numbers.rules --force", 1);
+    json_t *error = json_object_get(x, "error");
+    assert_string_equal(text(error, "code"), "EQF_E_CONTRADICTION");
+    assert_string_equal(text(error, "file"), "two.eqf");
+    assert_non_null(strstr(text(error, "reason"), "= 3"));
+    assert_non_null(strstr(text(error, "reason"), "= 4"));
+    json_decref(x);
+}
+
+static void test_symbolic_dims(void **state)
+{
+    (void)state;
+    static const char form[] = EQF_TEST_DIR "/fixtures/modules/dynamic_batch.C.pt2";
+    char command[500];
+    json_decref(object_of(form, 2));
+    assert_non_null(strstr(s.err, "--dim s77="));
+    for (int n = 3; n < 9; n += 5) { /* the sizes of the e-graph are those of no batch size */
+        snprintf(command, sizeof command, "%s --dim s77=%d", form, n);
+        json_t *x = object_of(command, 0);
+        assert_string_equal(text(subgraph(x), "stop"), "saturated");
+        json_decref(x);
+    }
+    snprintf(command, sizeof command, "%s --inputs %s/fixtures/modules/dynamic_batch.in.safetensors",
+             form, EQF_TEST_DIR);
+    json_decref(object_of(command, 0));
+    snprintf(command, sizeof command, "%s --dim s78=4", form);
+    json_decref(object_of(command, 2));
+}
+
+/* An operator without meaning is kept as it is; what stands around it is searched. */
+static void test_boundaries(void **state)
+{
+    (void)state;
+    tool_put("around.eqf", "(program around (dims (M 64) (K 32) (N 16) (P 3))\n"
+                           "  (input X f32 (M K)) (input W f32 (K N)) (input V f32 (N P))\n"
+                           "  (let t (opaque (matmul (matmul X W) V) :name f :dtype f32 "
+                           ":to {M P} :ints (0)))\n"
+                           "  (output Y (reduce + (exp (neg (neg t))) :axis P) (M)))\n");
+    json_t *x = object_of("around.eqf --print forms", 0), *g = subgraph(x);
+    assert_string_equal(text(g, "stop"), "saturated");
+    assert_non_null(strstr(text(g, "form"), "(opaque"));
+    assert_true(json_number_value(json_object_get(g, "form_flops")) <
+                json_number_value(json_object_get(g, "flops")));
+    /* Both sides are tiled: the operand along M, P and the sums, the result along M and P. */
+    json_t *rules = json_object_get(g, "rules");
+    assert_true(number(json_object_get(rules, "view.matmul"), "applied") > 0);
+    assert_true(number(json_object_get(rules, "view.exp"), "applied") > 0);
+    assert_null(json_object_get(rules, "view.opaque"));
+    json_decref(x);
+    /* And one that only a plain kernel runs. */
+    json_decref(object_of(EQF_TEST_DIR "/fixtures/modules/cache_copy_slice.C.pt2", 0));
+}
+
+/* What a program may be without any operator, or with one dim too many. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    tool_put("same.eqf", "(program same (dims (M 16)) (input X f32 (M)) (output Y X (M)))\n");
+    expect_stop("same.eqf --fuse node", 0, "saturated");
+    tool_put("scalar.eqf", "(program scalar (input X f32 ()) (output Y (exp X) ()))\n");
+    expect_stop("scalar.eqf --fuse node", 0, "saturated");
+    for (int n = 64; n <= 65; n++) {
+        char program[16384], *at = program, *end = program + sizeof program;
+        at += snprintf(at, (size_t)(end - at), "(program many (dims");
+        for (int i = 0; i < n; i++)
+            at += snprintf(at, (size_t)(end - at), " (D%d %d)", i, i + 2);
+        at += snprintf(at, (size_t)(end - at), ")\n");
+        for (int i = 0; i < n; i++)
+            at += snprintf(at, (size_t)(end - at), "(input X%d f32 (D%d))\n", i, i);
+        at += snprintf(at, (size_t)(end - at), "(output Y (reduce max X0 :axis D0) ())\n");
+        for (int i = 1; i < n; i++)
+            at += snprintf(at, (size_t)(end - at), "(output Y%d (reduce max X%d :axis D%d) ())\n",
+                           i, i, i);
+        snprintf(at, (size_t)(end - at), ")\n");
+        tool_put("many.eqf", program);
+        if (n == 64) {
+            expect_stop("many.eqf", 0, "saturated");
+            continue;
+        }
+        json_t *x = object_of("many.eqf", 1), *error = json_object_get(x, "error");
+        assert_string_equal(text(error, "code"), "EQF_E_LIMIT");
+        assert_string_equal(text(error, "file"), "many.eqf");
+        assert_non_null(strstr(text(error, "reason"), "64 dims"));
+        json_decref(x);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_accuracy_and_parameters),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_contradiction),
+        cmocka_unit_test(test_symbolic_dims),
+        cmocka_unit_test(test_boundaries),
+        cmocka_unit_test(test_sizes),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
