@@ -309,6 +309,63 @@ static void solver_cases_are_fused(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* Attention over a cache and a gated product, one layer after another. */
+static ir_program *layers(arena *a, i64 n)
+{
+    str s = str_new(a);
+    str_add(&s, "(program layers (dims (C 3) (H 2) (D 2) (E 3) (T 5) (F 4)) (input z0 f32 (C))");
+    for (i64 i = 1; i <= n; i++) {
+        int k = (int)i;
+        str_printf(&s, "(input K%d f32 (H T D)) (input V%d f32 (H T E)) (parameter q%d f32 (C H D))",
+                   k, k, k);
+        str_printf(&s, "(parameter o%d f32 (H E C)) (parameter u%d f32 (C F))", k, k);
+        str_printf(&s, "(parameter d%d f32 (F C))", k);
+    }
+    for (i64 i = 1; i <= n; i++) {
+        int k = (int)i, before = k - 1;
+        str_printf(&s, "(let n%d (mul z%d (rsqrt (reduce + (square z%d) :axis C))))", k, before,
+                   before);
+        str_printf(&s, "(let S%d (matmul (matmul n%d q%d :axis C) K%d :axis D))", k, k, k, k);
+        str_printf(&s, "(let P%d (exp (sub S%d (reduce max S%d :axis T))))", k, k, k);
+        str_printf(&s, "(let O%d (matmul (div P%d (reduce + P%d :axis T)) V%d :axis T))", k, k, k,
+                   k);
+        str_printf(&s, "(let y%d (add z%d (matmul O%d o%d :axis {H E})))", k, before, k, k);
+        str_printf(&s, "(let m%d (mul y%d (rsqrt (reduce + (square y%d) :axis C))))", k, k, k);
+        str_printf(&s, "(let z%d (add y%d (matmul (sigmoid (matmul m%d u%d :axis C)) d%d :axis F)))",
+                   k, k, k, k, k);
+    }
+    str_printf(&s, "(output Z z%d))", (int)n);
+    return ir_read(a, "layers", str_text(&s), s.n);
+}
+
+/* What a layer before used over the same axes is none of a chain's results. */
+static void every_layer_is_fused(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    i64 repairs[4] = {0};
+    for (i64 n = 1; n <= 3; n++) {
+        rl_graph_options o = {.rules = rl_ruleset_shipped(a),
+                              .fp = RL_REASSOCIATED,
+                              .limits = eqf_limits_default()};
+        o.limits.seconds = -1;
+        rl_graph *g = rl_graph_new(a, layers(a, n), &o);
+        rl_graph_saturate(g, NULL);
+        rl_graph_tile(g, NULL);
+        rl_fuse_report report = rl_graph_fuse(g, RL_FUSE_LATE);
+        assert_int_equal(report.stop, EQF_STOP_SATURATED);
+        repairs[n] = report.repairs;
+        for (u64 cut = 0; cut < 2 && n < 3; cut++)
+            check_worth(g, a, "layers", cut);
+    }
+    assert_true(repairs[1] >= 3);
+    assert_int_equal(repairs[2] - repairs[1], repairs[3] - repairs[2]);
+    assert_true(repairs[2] - repairs[1] >= 3);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
 static eqf_class class_of(rl_graph *g, const char *text)
 {
     eqf_class c;
@@ -492,6 +549,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(random_programs, &count),
         cmocka_unit_test(solver_cases_are_fused),
         cmocka_unit_test(derivations_are_found),
+        cmocka_unit_test(every_layer_is_fused),
         cmocka_unit_test(order_does_not_matter),
         cmocka_unit_test(everything_is_worth_its_class),
         cmocka_unit_test(wrong_unions_are_noticed),
