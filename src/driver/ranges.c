@@ -1,8 +1,8 @@
 /* What integers an input may hold. An index operand of gather or scatter must lie in [0, extent);
  * that demand is carried backwards through operators that move, convert, shift, count or choose
- * values, until it reaches inputs. Demands on one input intersect; one that leaves nothing is dropped
- * (after `where(i < 0, i + n, i)` both branches demand, and the plain one comes first). Whatever
- * computes an index in another way is left alone: the run itself checks every index. */
+ * values, until it reaches inputs. Demands on one input intersect; one that leaves nothing is
+ * dropped (after `where(i < 0, i + n, i)` both branches demand, and the plain one comes first).
+ * Whatever computes an index in another way is left alone: the run itself checks every index. */
 #include "driver/driver.h"
 
 #define DEFAULT_HIGH 7
@@ -59,7 +59,7 @@ static void ask_shifted(walk *w, ir_term x, demand d, i64 c_low, i64 c_high)
         ask(w, x, low, high);
 }
 
-/* The sum of all elements along the axis (of at least one of them, if not `is_whole`) must lie in d. */
+/* The sum of all elements along the axis (if not `is_whole`: of the first ones) must lie in d. */
 static void ask_parts(walk *w, const ir_node *n, demand d, bool is_whole)
 {
     i64 count = 1;

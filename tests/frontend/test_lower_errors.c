@@ -70,6 +70,37 @@ static void boundaries_are_reported(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* Sizes keep their names on both ends; those of a result may be expressions. */
+static void sizes_have_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *name;
+        i64 output, dim;
+    } cases[] = {
+        {"dynamic_attention.T.pt2", "s77", 0, 0},
+        {"dynamic_attention.C.pt2", "s27", 0, 1},
+        {"dynamic_attention.F.pt2", NULL, 0, 2},
+        {"strided_inputs.T.pt2", NULL, 0, 0},
+    };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        arena *a = arena_new(ctx, 0);
+        trap t;
+        TRY (ctx, t) {
+            const char *path = arena_printf(a, FIXTURES "modules/%s", cases[i].file);
+            fe_read_options options = {.use_hints = true};
+            const ir_program *p = fe_read(a, path, &options, NULL);
+            const ir_port *out = &p->outputs.at[cases[i].output];
+            const char *name = out->symbols ? out->symbols[cases[i].dim] : NULL;
+            assert_true(name ? cases[i].name && !strcmp(name, cases[i].name) : !cases[i].name);
+        }
+        assert_int_equal(t.status, EQF_OK);
+        arena_free(a);
+    }
+    eqf_ctx_free(ctx);
+}
+
 /* Baked-in arguments are assumptions of the result. */
 static void constants_become_preconditions(void **state)
 {
@@ -96,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_that_do_not_fit),
         cmocka_unit_test(boundaries_are_reported),
+        cmocka_unit_test(sizes_have_names),
         cmocka_unit_test(constants_become_preconditions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
