@@ -124,6 +124,52 @@ static void phases_do_not_matter(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* tiles/NAME.eqf: outputs without a dot are the program; `Y.some-form` is a form that must be found
+ * in the class of `Y`. */
+static void index_maps_and_stored_values(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"packed",  "joined", "looked-up",
+                                        "rotated", "summed", "windows"};
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    i64 found = 0;
+    for (i64 k = 0; k < COUNT_OF(names); k++) {
+        arena *a = arena_new(ctx, 0);
+        i64 n, kept = 0;
+        const char *path = arena_printf(a, "%s/rules/tiles/%s.eqf", EQF_TEST_DIR, names[k]);
+        const char *text = file_read(a, path, 1 << 20, &n);
+        ir_program *p = ir_read(a, path, text, n), *q = ir_read(a, path, text, n);
+        for (i64 i = 0; i < p->outputs.n; i++)
+            if (!strchr(intern_text(p->names, p->outputs.at[i].name), '.'))
+                p->outputs.at[kept++] = p->outputs.at[i];
+        p->outputs.n = kept;
+        rl_graph_options o = options_of(a);
+        o.explain = true;
+        rl_graph *g = tiled(a, p, &o);
+        for (i64 i = 0; i < q->outputs.n; i++) {
+            const char *name = intern_text(q->names, q->outputs.at[i].name),
+                       *dot = strchr(name, '.');
+            for (i64 j = 0; dot && j < kept; j++) {
+                const char *whole = intern_text(p->names, p->outputs.at[j].name);
+                if (strncmp(name, whole, (size_t)(dot - name)) != 0 || whole[dot - name])
+                    continue;
+                found++;
+                if (rl_graph_find(g, q, q->outputs.at[i].term).i !=
+                    rl_graph_class(g, p->outputs.at[j].term).i)
+                    fail_msg("%s: %s is not found", names[k], name);
+            }
+        }
+        i64 assumptions = 0;
+        assert_true(prove_all(g, a, &assumptions, NULL) > 20);
+        assert_int_equal(assumptions, 0);
+        for (u64 seed = 0; seed < 3; seed++)
+            check_worth(g, a, names[k], seed);
+        arena_free(a);
+    }
+    assert_int_equal(found, 7);
+    eqf_ctx_free(ctx);
+}
+
 /* Every set of axes as a form of its own. */
 static void subsets(void **state)
 {
@@ -334,6 +380,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(random_programs, &count),
         cmocka_unit_test(forms_are_found),
         cmocka_unit_test(named_programs),
+        cmocka_unit_test(index_maps_and_stored_values),
         cmocka_unit_test(subsets),
         cmocka_unit_test(limits_stop),
         cmocka_unit_test(phases_do_not_matter),
