@@ -213,7 +213,9 @@ static bool apply_match(run *r, const eg_rule *rule, u32 state, match *m)
         return false;
     }
     if (rule->dynamic >= 0) {
+        i64 before = g->visible;
         changed = apply_dynamic(r, rule, state, m);
+        st->stats.nodes += g->visible - before;
         st->stats.unions += changed;
         st->stats.applied += changed;
         return changed;

@@ -149,13 +149,23 @@ static bool banned(const run *r, i64 iteration, i64 *earliest)
     return *earliest != INT64_MAX;
 }
 
+/* What passed since `before` was for rule i. Returns the time. */
+static double count_seconds(run *r, u32 i, double before)
+{
+    double now = now_s();
+    r->g->rule[r->state[i]].stats.seconds += now - before;
+    return now;
+}
+
 static void iterate(run *r, i64 iteration)
 {
     eg *g = r->g;
-    double t0 = now_s();
+    double t0 = now_s(), before = t0;
     r->changed = false;
-    for (u32 i = 0; i < r->nrules && !r->stopping; i++)
+    for (u32 i = 0; i < r->nrules && !r->stopping; i++) {
         search_rule(r, i, iteration);
+        before = count_seconds(r, i, before);
+    }
     eg_index_drop(g, &r->indexes);
     double t1 = now_s();
     r->report.search_s += t1 - t0;
@@ -165,11 +175,14 @@ static void iterate(run *r, i64 iteration)
         return;
     }
     g->now++;
+    before = t1;
     for (u32 i = 0; i < r->nrules; i++) {
-        if (r->matches[i].count)
+        if (r->matches[i].count) {
             eg_apply(r, i);
-        else if (r->stopping)
+            before = count_seconds(r, i, before);
+        } else if (r->stopping) {
             r->cut[i] = 1;
+        }
         if (r->cut[i])
             continue;
         if (g->marks)
