@@ -404,11 +404,22 @@ static bool is_tried(rl_fuser *f, u32 id)
     return false;
 }
 
+/* The search for repairs polls what the engine polls while it runs. */
+static bool is_over(const rl_graph *g, eqf_stop *why)
+{
+    const rl_graph_options *o = &g->options;
+    bool is_full = o->limits.nodes >= 0 && eqf_egraph_size(g->engine).nodes >= o->limits.nodes;
+    bool is_cancelled = o->cancelled && o->cancelled(o->user);
+    if (is_full || is_cancelled)
+        *why = is_full ? EQF_STOP_NODES : EQF_STOP_CANCELLED;
+    return is_full || is_cancelled;
+}
+
 static bool repair_round(rl_fuser *f, rl_fuse_report *report)
 {
     VEC(found) all = {0};
     bool changed = false;
-    for (i64 i = 0; i < f->r->items.n; i++) {
+    for (i64 i = 0; i < f->r->items.n && !is_over(f->g, &report->stop); i++) {
         reduction forms[3];
         i64 n = reductions_of(f, i, true, forms, COUNT_OF(forms));
         for (i64 k = 0; k < n; k++) {
@@ -445,30 +456,24 @@ static rl_fuser *start(rl_graph *g)
     return f;
 }
 
-static bool is_over(const rl_graph *g)
-{
-    return g->options.limits.nodes >= 0 &&
-           eqf_egraph_size(g->engine).nodes >= g->options.limits.nodes;
-}
-
 rl_fuse_report rl_graph_fuse(rl_graph *g, rl_fuse_mode mode)
 {
     rl_fuse_report report = {.stop = EQF_STOP_SATURATED};
-    for (bool more = true; more;) {
-        if (is_over(g)) {
-            report.stop = EQF_STOP_NODES;
-            break;
-        }
+    for (bool more = true; more && !is_over(g, &report.stop);) {
         rl_fuser *f = start(g);
         report.rounds++;
         more = repair_round(f, &report);
-        if (!more && mode == RL_FUSE_NODE)
+        if (!more && mode == RL_FUSE_NODE && !is_over(g, &report.stop))
             more = rl_bundle_round(f, &report);
         arena_free(f->a);
         rl_must(g, eqf_rebuild(g->engine));
-        if (more && !is_over(g))
-            report.stop = rl_graph_saturate(g, NULL).stop;
-        if (report.stop != EQF_STOP_SATURATED)
+        if (!more || is_over(g, &report.stop))
+            break;
+        eqf_run_report run = rl_graph_saturate(g, NULL);
+        report.iterations += run.iterations;
+        report.matches += run.matches;
+        report.stop = run.stop;
+        if (run.stop != EQF_STOP_SATURATED)
             break;
     }
     return report;

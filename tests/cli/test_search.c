@@ -120,11 +120,15 @@ static void test_json(void **state)
     json_t *rules = json_object_get(g, "rules"), *r;
     const char *name;
     json_int_t sum = 0;
+    double seconds = 0;
     json_object_foreach(rules, name, r) {
         sum += number(r, "matches");
         assert_true(number(r, "applied") <= number(r, "matches"));
-        assert_true(json_is_number(json_object_get(r, "seconds")));
+        seconds += json_number_value(json_object_get(r, "seconds"));
     }
+    assert_true(seconds > 0);
+    assert_true(seconds <= json_number_value(json_object_get(g, "saturate_s")));
+    assert_true(number(json_object_get(rules, "view.matmul"), "enodes") > 0);
     assert_int_equal(sum, matches); /* every match is some rule's, and counted once */
     assert_true(number(json_object_get(rules, "matmul-associates"), "applied") > 0);
     json_decref(x);

@@ -84,6 +84,18 @@ static eqf_status read_only(eqf_ctx *ctx)
     return s;
 }
 
+static eqf_status search(eqf_ctx *ctx)
+{
+    eqf_program *p;
+    const eqf_search_report *report;
+    eqf_search_options options = {.form = true, .fuse = EQF_FUSE_NODE};
+    eqf_status s = eqf_program_read(ctx, source, NULL, &p);
+    if (s == EQF_OK)
+        s = eqf_search(p, &options, &report);
+    eqf_program_free(p);
+    return s;
+}
+
 static eqf_status load_and_run(eqf_ctx *ctx)
 {
     eqf_model *m;
@@ -142,6 +154,12 @@ static void test_read(void **state)
     fail_each(read_only, 10000);
 }
 
+static void test_search(void **state)
+{
+    (void)state;
+    fail_each(search, 500);
+}
+
 static void test_load_and_run(void **state)
 {
     (void)state;
@@ -168,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read),
+        cmocka_unit_test(test_search),
         cmocka_unit_test(test_load_and_run),
         cmocka_unit_test(test_optimize),
     };
