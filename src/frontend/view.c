@@ -649,6 +649,17 @@ fe_tensor *fe_slice_write(fe_lower *l, const fe_tensor *x, const fe_tensor *src,
             parts[count++] = fe_slice(l, x, d, start + n, extent - start - n, 1);
         return count == 1 ? value : fe_cat(l, parts, count, d);
     }
+    if (extent % step == 0 && start < step && n == extent / step) {
+        /* One position of each run of `step`: a choice, where the runs are a dim of their own. */
+        i64 cut[FE_MAX_RANK + 1], whole[FE_MAX_RANK];
+        for (i64 i = 0; i < x->rank; i++)
+            whole[i] = cut[i + (i > d)] = x->dims[i].extent;
+        cut[d] = n, cut[d + 1] = step;
+        fe_tensor *runs = fe_view(l, x, x->rank + 1, cut);
+        fe_tensor *hit = fe_op2(l, IR_eq, fe_positions(l, runs, d + 1), fe_int(l, DT_i64, start));
+        runs = fe_where(l, hit, fe_unsqueeze(l, value, d + 1), runs);
+        return fe_view(l, runs, x->rank, whole);
+    }
     /* Every step-th element: read the source at (position - start) / step where that is whole. */
     fe_tensor *at = fe_op2(l, IR_sub, fe_positions(l, x, d), fe_int(l, DT_i64, start));
     fe_tensor *whole =
