@@ -75,7 +75,7 @@ static void check(arena *a, const char *text, i64 n)
     if (strcmp(print(a, c, &once_n), print(a, ir_canonical(a, c), &twice_n)) != 0)
         abort();
     if (is_small(p) && has_few_tiles(p)) {
-        p->source = (ir_source){zeros, p};
+        p->source = (ir_source){.read = zeros, .user = p};
         run(a, p, 1, 0);
         if (has_axes(p)) {
             run(a, p, 2, 0);
