@@ -12,7 +12,7 @@ enum { MAX_DEPTH = 24 };
 static bool is_byte(fe_lower *l, u32 term, i64 depth)
 {
     const fe_draft *d = &l->drafts.at[term];
-    if (d->dtype == DT_bool)
+    if (d->dtype == DT_bool || d->is_bytes)
         return true;
     if (depth == 0)
         return false;
@@ -21,8 +21,6 @@ static bool is_byte(fe_lower *l, u32 term, i64 depth)
         return !dtype_is_float((dtype)d->dtype) && d->i >= 0 && d->i <= 255;
     case IR_iota:
         return fe_var_extent(l->space, d->axis.at[0]) <= 256;
-    case IR_in:
-        return d->is_bytes;
     case IR_cast:
     case IR_slice:
     case IR_rename:
@@ -53,7 +51,10 @@ static bool is_byte(fe_lower *l, u32 term, i64 depth)
 
 fe_tensor *fe_as_bytes(fe_lower *l, fe_tensor *t)
 {
-    if (t->dtype != DT_i32 || !t->term || is_byte(l, t->term, MAX_DEPTH))
+    if (t->dtype != DT_i32 || !t->term)
         return t;
-    return fe_op2(l, IR_and, t, fe_int(l, DT_i32, 255));
+    if (!is_byte(l, t->term, MAX_DEPTH))
+        t = fe_op2(l, IR_and, t, fe_int(l, DT_i32, 255));
+    l->drafts.at[t->term].is_bytes = true; /* nobody looks deeper again */
+    return t;
 }

@@ -124,11 +124,14 @@ static bool can_view(i64 rank, const i64 *sizes, const i64 *strides, i64 n, cons
         if (sizes[d] == 0)
             return true;
     for (i64 d = rank - 1, last = d; d >= 0; d--) {
-        run *= sizes[d];
-        if (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == run * strides[last]))
+        i64 next;
+        if (!mul_i64(run, sizes[d], &run) || !mul_i64(run, strides[last], &next))
+            return false;
+        if (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == next))
             continue;
         while (at >= 0 && (seen < run || view[at] == 1))
-            seen *= view[at--];
+            if (!mul_i64(seen, view[at--], &seen))
+                return false;
         if (seen != run)
             return false;
         run = seen = 1, last = d - 1;
@@ -139,8 +142,8 @@ static bool can_view(i64 rank, const i64 *sizes, const i64 *strides, i64 n, cons
 static bool is_contiguous(i64 rank, const i64 *sizes, const i64 *strides)
 {
     i64 step = 1;
-    for (i64 d = rank - 1; d >= 0; step *= MAX(sizes[d], 1), d--)
-        if (sizes[d] > 1 && strides[d] != step)
+    for (i64 d = rank - 1; d >= 0; d--)
+        if ((sizes[d] > 1 && strides[d] != step) || !mul_i64(step, MAX(sizes[d], 1), &step))
             return false;
     return true;
 }

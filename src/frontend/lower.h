@@ -97,7 +97,7 @@ typedef struct fe_draft {
     i64 arg_count;
     fe_vars dims; /* what the term varies with */
     u32 origin;
-    bool is_bytes; /* an input that stands for u8 */
+    bool is_bytes; /* its values are known to be those of u8 */
 } fe_draft;
 
 /* Appends a draft; computes its dims; marks them as apart. */

@@ -761,9 +761,8 @@ static fe_tensor *as_memory(fe_call *c, fe_tensor *x, i64 order[FE_MAX_RANK], i6
     }
     for (i64 k = x->rank - 1; k >= 0; k--) {
         i64 n = x->dims[order[k]].extent;
-        if (n > 1 && strides[order[k]] != step)
+        if ((n > 1 && strides[order[k]] != step) || !mul_i64(step, MAX(n, 1), &step))
             fe_decline(l, "strides of an operand that does not fill its memory");
-        step *= MAX(n, 1);
     }
     fe_tensor *y = fe_permute(l, x, order);
     return fe_flatten(l, y, 0, MAX(y->rank - 1, 0));
@@ -777,7 +776,10 @@ static i64 strided_range(fe_call *c, i64 first, i64 n, i64 base, const i64 **siz
     i64 m;
     *sizes = fe_is(c, first, count);
     *strides = fe_is(c, first + 1, &m);
-    i64 start = fe_has(c, first + 2) ? fe_i(c, first + 2) - base : 0, last = start;
+    i64 start = fe_has(c, first + 2) ? fe_i(c, first + 2) : base, last;
+    if (start < 0 || base < 0)
+        fe_fail(c->l, "an offset of %lld", (long long)MIN(start, base));
+    last = start -= base;
     bool is_empty = false;
     if (*count != m || m > FE_MAX_RANK)
         fe_fail(c->l, "%lld strides for %lld sizes", (long long)m, (long long)*count);

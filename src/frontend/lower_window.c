@@ -35,7 +35,7 @@ static fe_tensor *cut_windows(fe_lower *l, fe_tensor *x, const windows *w, const
     if (x->rank + w->n > FE_MAX_RANK)
         fe_decline(l, "a rank above %d", FE_MAX_RANK);
     for (i64 k = w->n - 1; k >= 0; k--) {
-        i64 d = first + k, reach = w->dilation[k] * (w->size[k] - 1) + 1;
+        i64 d = first + k, reach = w->dilation[k] * (w->size[k] - 1) + 1; /* both fit 31 bits */
         if (w->before[k] || w->after[k])
             x = fe_pad(l, x, d, w->before[k], w->after[k], value);
         i64 n = x->dims[d].extent;
@@ -60,7 +60,8 @@ static void convolve(fe_call *c, const windows *w, i64 groups)
     if (is_single)
         x = fe_unsqueeze(l, x, 0);
     i64 inner = weight->rank == w->n + 2 ? weight->dims[1].extent : 0, out = weight->dims[0].extent;
-    if (x->rank != w->n + 2 || groups < 1 || inner < 1 || out % groups ||
+    if (x->rank != w->n + 2 || groups < 1 || groups > INT32_MAX || inner < 1 ||
+        inner > INT32_MAX || out % groups ||
         x->dims[1].extent != inner * groups || x->dtype != weight->dtype)
         fe_fail(l, "a convolution of operands that do not fit");
     u8 wide = bias ? fe_wide(x->dtype) : x->dtype;
@@ -108,8 +109,8 @@ static void window_sizes(fe_call *c, windows *w)
         fe_decline(c->l, "a convolution of %lld dims", (long long)w->n);
     for (i64 k = 0; k < w->n; k++) {
         w->size[k] = weight->dims[2 + k].extent;
-        if (w->size[k] < 1)
-            fe_decline(c->l, "a convolution with an empty window");
+        if (w->size[k] < 1 || w->size[k] > INT32_MAX)
+            fe_decline(c->l, "a convolution with a window of %lld", (long long)w->size[k]);
     }
 }
 
@@ -158,7 +159,10 @@ static windows pool_windows(fe_call *c, const fe_tensor *x, i64 n, bool is_ceil)
     for (i64 k = 0; k < n; k++) {
         w.dilation[k] = 1;
         w.after[k] = w.before[k];
-        i64 rest = x->dims[x->rank - n + k].extent + 2 * w.before[k] - w.size[k];
+        i64 extent = x->dims[x->rank - n + k].extent;
+        if (extent > INT64_MAX / 2)
+            fe_fail(c->l, "a dim of %lld", (long long)extent);
+        i64 rest = extent + 2 * w.before[k] - w.size[k];
         if (is_ceil && rest % w.stride[k])
             fe_decline(c->l, "pooling that rounds up has no meaning here");
     }
