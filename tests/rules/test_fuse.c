@@ -257,6 +257,12 @@ static void random_programs(void **state)
         o.limits.iterations = 6;
         rl_graph *g = rl_graph_new(a, p, &o);
         rl_graph_saturate(g, NULL);
+        if (seed % 8 == 3) { /* in parts, the last of which is short */
+            rl_graph_split(g, ir_atom_find(p, intern_find(p->names, "T", 1)), 3);
+            o.limits.nodes = 2000;
+            eqf_egraph_set_limits(rl_graph_engine(g), o.limits);
+            rl_graph_saturate(g, NULL);
+        }
         rl_graph_tile(g, NULL);
         repairs += rl_graph_fuse(g, seed & 2 ? RL_FUSE_NODE : RL_FUSE_LATE).repairs;
         assert_int_equal(eqf_check(rl_graph_engine(g)), EQF_OK);
