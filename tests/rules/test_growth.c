@@ -1,0 +1,212 @@
+/* The e-graph stays small: every program of programs/ and blocks with biases and residual sums, one
+ * to four of them in a row, at large extents and small ones, saturate in every phase; and what a
+ * block adds does not depend on how many stand before it. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "rules/graph.h"
+
+enum { ALGEBRA, TILES, FUSED, STAGES };
+typedef struct sizes {
+    i64 at[STAGES];
+} sizes;
+
+static eqf_ctx *ctx;
+
+static void check_stop(const char *name, const char *stage, eqf_stop stop)
+{
+    if (stop != EQF_STOP_SATURATED)
+        fail_msg("%s: %s: %s", name, stage, eqf_stop_name(stop));
+}
+
+/* E-nodes after each phase. */
+static sizes grow(arena *a, const char *name, const char *text, bool inputs, rl_fuse_mode mode)
+{
+    ir_program *p = ir_read(a, name, text, (i64)strlen(text));
+    rl_graph_options o = {.rules = rl_ruleset_shipped(a),
+                          .fp = RL_APPROXIMATE,
+                          .parameters_are_inputs = inputs,
+                          .limits = eqf_limits_none()};
+    o.limits.nodes = 20000;
+    rl_graph *g = rl_graph_new(a, p, &o);
+    sizes out;
+    check_stop(name, "algebra", rl_graph_saturate(g, NULL).stop);
+    out.at[ALGEBRA] = eqf_egraph_size(rl_graph_engine(g)).nodes;
+    check_stop(name, "tiling", rl_graph_tile(g, NULL).stop);
+    out.at[TILES] = eqf_egraph_size(rl_graph_engine(g)).nodes;
+    check_stop(name, "fusion", rl_graph_fuse(g, mode).stop);
+    out.at[FUSED] = eqf_egraph_size(rl_graph_engine(g)).nodes;
+    return out;
+}
+
+static void say(const trap *t)
+{
+    if (t->status && eqf_diag_count(ctx)) {
+        eqf_diag d = eqf_diag_get(ctx, 0);
+        fail_msg("%s: %s: %s", d.file, d.place, d.message);
+    }
+}
+
+/* ---- blocks in a row -------------------------------------------------------------------------- */
+
+/* A shift and a scale of rows, with gain and bias. */
+static void put_norm(str *s, const char *to, const char *x, int i)
+{
+    str_printf(s,
+               "(parameter g%s%d f32 (C)) (parameter b%s%d f32 (C))\n"
+               "(let c%s%d (sub %s (div (reduce + %s :axis C) 768)))\n"
+               "(let r%s%d (rsqrt (add (div (reduce + (square c%s%d) :axis C) 768) 1e-5)))\n"
+               "(let %s%d (add (mul g%s%d (mul c%s%d r%s%d)) b%s%d))\n",
+               to, i, to, i, to, i, x, x, to, i, to, i, to, i, to, i, to, i, to, i, to, i);
+}
+
+/* Block i maps x(i-1) to x(i): both halves as (norm, products with biases, residual sum). */
+static void put_block(str *s, int i)
+{
+    char x[16], y[16];
+    snprintf(x, sizeof x, "x%d", i - 1);
+    snprintf(y, sizeof y, "y%d", i);
+    put_norm(s, "n", x, i);
+    static const char *const names[] = {"q", "k", "v"}, *const atoms[] = {"H E", "H E", "H D"};
+    for (int k = 0; k < 3; k++)
+        str_printf(s,
+                   "(parameter w%s%d f32 (C %s)) (parameter a%s%d f32 (%s))\n"
+                   "(let %s%d (add (matmul n%d w%s%d :axis C) a%s%d))\n",
+                   names[k], i, atoms[k], names[k], i, atoms[k], names[k], i, i, names[k], i,
+                   names[k], i);
+    str_printf(s,
+               "(let s%d (mul (matmul q%d (rename k%d :axis S :to T) :axis E) 0.125))\n"
+               "(let e%d (exp (sub s%d (reduce max s%d :axis T))))\n"
+               "(let o%d (matmul (div e%d (reduce + e%d :axis T)) (rename v%d :axis S :to T) "
+               ":axis T))\n"
+               "(parameter wo%d f32 (H D C)) (parameter ao%d f32 (C))\n"
+               "(let y%d (add (add (matmul o%d wo%d :axis {H D}) ao%d) x%d))\n",
+               i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i - 1);
+    put_norm(s, "m", y, i);
+    str_printf(s,
+               "(parameter wu%d f32 (C F)) (parameter au%d f32 (F))\n"
+               "(parameter wd%d f32 (F C)) (parameter ad%d f32 (C))\n"
+               "(let u%d (add (matmul m%d wu%d :axis C) au%d))\n"
+               "(let x%d (add (add (matmul (mul u%d (sigmoid u%d)) wd%d :axis F) ad%d) y%d))\n",
+               i, i, i, i, i, i, i, i, i, i, i, i, i, i);
+}
+
+static const char *blocks(arena *a, int n, bool small)
+{
+    str s = str_new(a);
+    str_printf(&s, "(program blocks%d (dims %s)\n(input x0 f32 (S C))\n", n,
+               small ? "(S 5) (T 5) (C 6) (H 2) (E 3) (D 4) (F 7)"
+                     : "(S 512) (T 512) (C 768) (H 12) (E 64) (D 64) (F 3072)");
+    for (int i = 1; i <= n; i++)
+        put_block(&s, i);
+    str_printf(&s, "(output y x%d (S C)))\n", n);
+    return str_text(&s);
+}
+
+static void test_blocks(void **state)
+{
+    (void)state;
+    trap t;
+    TRY (ctx, t)
+        for (int variant = 0; variant < 4; variant++) {
+            sizes before = {{0}}, added = {{0}};
+            for (int n = 1; n <= 4; n++) {
+                arena *a = arena_new(ctx, 0);
+                const char *text = blocks(a, n, variant & 1);
+                sizes now = grow(a, "blocks", text, variant & 2, RL_FUSE_LATE);
+                for (int k = 0; k < STAGES; k++) {
+                    i64 more = now.at[k] - before.at[k]; /* the first has an input before it */
+                    if (n > 1 && more > (n == 2 ? 2 * added.at[k] : added.at[k] + added.at[k] / 10))
+                        fail_msg("block %d, stage %d: %lld e-nodes more, the one before it %lld",
+                                 n, k, (long long)more, (long long)added.at[k]);
+                    added.at[k] = more;
+                }
+                before = now;
+                if (n == 1)
+                    grow(a, "block", text, variant & 2, RL_FUSE_NODE);
+                arena_free(a);
+            }
+        }
+    say(&t);
+}
+
+/* ---- the written programs --------------------------------------------------------------------- */
+
+/* The same text with extents 2, 3, 4 ..., equal ones equal. */
+static const char *shrunk(arena *a, const char *text)
+{
+    str s = str_new(a);
+    const char *at = strstr(text, "(dims "), *end = strstr(at, "))") + 1;
+    str_printf(&s, "%.*s(dims", (int)(at - text), text);
+    i64 extents[64], n = 0;
+    for (const char *name = strchr(at + 1, '('); name && name < end; name = strchr(name + 1, '(')) {
+        i64 extent = strtoll(strchr(name, ' '), NULL, 10), i = 0;
+        while (i < n && extents[i] != extent)
+            i++;
+        if (i == n)
+            extents[n++] = extent;
+        str_printf(&s, " %.*s %lld)", (int)strcspn(name, " "), name, (long long)i + 2);
+    }
+    str_printf(&s, "%s", end);
+    return str_text(&s);
+}
+
+static void test_programs(void **state)
+{
+    (void)state;
+    DIR *d = opendir(EQF_TEST_DIR "/rules/programs");
+    assert_non_null(d);
+    int seen = 0;
+    trap t;
+    TRY (ctx, t)
+        for (struct dirent *e = readdir(d); e; e = readdir(d)) {
+            char path[500];
+            if (!strstr(e->d_name, ".eqf"))
+                continue;
+            snprintf(path, sizeof path, EQF_TEST_DIR "/rules/programs/%s", e->d_name);
+            arena *a = arena_new(ctx, 0);
+            i64 n;
+            const char *text = file_read(a, path, 1 << 20, &n);
+            for (int variant = 0; variant < 4; variant++) {
+                rl_fuse_mode mode = variant & 1 ? RL_FUSE_NODE : RL_FUSE_LATE;
+                grow(a, e->d_name, text, variant & 2, mode);
+                if (!strstr(text, "(slice"))
+                    grow(a, e->d_name, shrunk(a, text), variant & 2, mode);
+            }
+            seen++;
+            arena_free(a);
+        }
+    closedir(d);
+    say(&t);
+    assert_true(seen > 10);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    ctx = eqf_ctx_new(NULL);
+    return ctx ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    eqf_ctx_free(ctx);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_programs),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
