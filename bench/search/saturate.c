@@ -74,6 +74,7 @@ static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, ro
 {
     rl_graph_options o = {
         .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .limits = eqf_limits_default()};
+    o.limits.iterations = -1; /* views pass one operator an iteration */
     double t0 = now_ms(), t1;
     rl_graph *g = rl_graph_new(a, p, &o);
     eqf_run_report run = {.stop = EQF_STOP_SATURATED};
