@@ -221,6 +221,8 @@ typedef struct eqf_optimize_report {
     const double *rel_l2; /* an output each, in order */
     size_t output_count;
     int64_t kernels, subgraphs, distinct_subgraphs, candidates, families, measured;
+    int64_t failed;      /* candidates that could not be built or disagreed with the program */
+    const char *failure; /* the first one's reason; "" */
     double unfused_us, best_us; /* 0 where nothing was timed */
     double roofline;            /* of the best, in [0, 1] */
     double read_s, saturate_s, extract_s, tune_s, verify_s, total_s;
@@ -228,7 +230,9 @@ typedef struct eqf_optimize_report {
 } eqf_optimize_report;
 
 /* Optimizes `program` and writes the package directory `path`, replacing a package that is there in
- * one step; a failed call leaves `path` as it was. *out may be NULL; else it belongs to the program
+ * one step; a failed call leaves `path` as it was. The first package has one kernel an operator;
+ * while time is left candidates of the search are built, verified and timed, and what is faster
+ * takes its place: whenever the call ends, `path` is the best so far. *out may be NULL; else it belongs to the program
  * and lives until the next call with it.
  * Errors: EQF_E_ARGUMENT (`path` exists and is no package; a symbolic size without a value),
  * EQF_E_UNSUPPORTED (an operator that nothing here can run), EQF_E_MACHINE (no compiler),

@@ -40,9 +40,12 @@ static void print_json(const eqf_optimize_report *r)
         json_number(r->rel_l2[i]);
     }
     printf("],\"kernels\":%lld,\"subgraphs\":%lld,\"distinct_subgraphs\":%lld,"
-           "\"candidates\":%lld,\"families\":%lld,\"measured\":%lld",
+           "\"candidates\":%lld,\"families\":%lld,\"measured\":%lld,\"failed\":%lld",
            (long long)r->kernels, (long long)r->subgraphs, (long long)r->distinct_subgraphs,
-           (long long)r->candidates, (long long)r->families, (long long)r->measured);
+           (long long)r->candidates, (long long)r->families, (long long)r->measured,
+           (long long)r->failed);
+    json_key("failure");
+    json_text(r->failure);
     printf(",\"time_us\":{\"unfused\":");
     json_number(r->unfused_us);
     json_key("best");

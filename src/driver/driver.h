@@ -5,6 +5,7 @@
  *     rulebook.c  rules of files, tested before they are used
  *     ranges.c    what integers an input may hold
  *     pipeline.c  eqf_program ─► package: the table of contents of the compiler
+ *     candidates.c  eqf_program ─► programs that compute the same, cheapest first
  *     verify.c    a built package against the reference interpreter, in a child
  *     compare.c   one output against its reference
  *     bench.c     timing, and the share of the roofline
@@ -17,6 +18,7 @@
 #include <sys/stat.h>
 
 #include "equiforge.h"
+#include "extract/extract.h"
 #include "frontend/frontend.h"
 #include "ir/ir.h"
 #include "rules/rule.h"
@@ -102,6 +104,18 @@ rl_ruleset *rulebook_join(arena *a, const char *const *files, i64 n, bool force,
  * shifted; 0..7 where it indexes nothing. Allocated in `a`. */
 rt_range *driver_ranges(arena *a, const ir_program *p);
 
+/* ---- candidates.c -----------------------------------------------------------------------------
+ */
+
+typedef struct search_times {
+    f64 saturate_s, extract_s;
+} search_times;
+/* Programs with the ports of p's that compute the same, at most `most`, cheapest first by a model of
+ * a machine with these rates; in `a`. The e-graph grows for `seconds` at most. Throws EQF_E_LIMIT
+ * when the program is too large for one search. */
+ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_options *options,
+                            f64 seconds, i64 most, rt_peaks peaks, search_times *times);
+
 /* ---- compare.c --------------------------------------------------------------------------------
  */
 
@@ -140,7 +154,7 @@ comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolera
 
 typedef struct verified {
     f64 *rel_l2, *tolerances; /* an output each */
-    f64 median_us;
+    f64 median_us, least_us;
     rt_peaks peaks;
 } verified;
 /* Runs the package in `directory` twice in a child (so that state is carried once) and compares

@@ -1,8 +1,9 @@
-/* The compiler's table of contents: `optimize` below calls the stages in order.
+/* The compiler's table of contents: `build` below calls the stages in order, first for the program as
+ * it was read, one kernel an operator, then for each candidate of the search while time is left.
  *
  * Stages share one `making`; each fills its part of it. Everything is written into the writer's
- * temporary directory, verified there by loading it in a child, and only then made to appear. What
- * is thrown on the way removes it. */
+ * temporary directory, verified there by loading it in a child, and only then made to appear, if it
+ * is the fastest so far. What is thrown on the way removes it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -15,6 +16,9 @@
 #define KERNELS_PER_FILE 4 /* a compiler's start costs as much as one kernel */
 #define ALIGNMENT 256
 #define TIMING_S 0.1
+#define DEFAULT_BUDGET_S 60
+#define MOST_CANDIDATES 16
+#define FASTER 0.97 /* less is noise */
 
 typedef struct making {
     eqf_program *program;
@@ -31,6 +35,7 @@ typedef struct making {
     rt_package package;
     reference reference;
     verified verified;
+    f64 best_least_us; /* shortest run of the package that is there */
     eqf_optimize_report report;
 } making;
 
@@ -396,11 +401,12 @@ static void write_report(making *m)
     str text = str_new(m->a), *s = &text;
     str_printf(s,
                "{\"format\":\"equiforge-report\",\"version\":1,\n"
-               "\"candidates\":%lld,\"families\":%lld,\"measured\":%lld,\"kernels\":%lld,\n"
+               "\"candidates\":%lld,\"families\":%lld,\"measured\":%lld,\"kernels\":%lld,"
+               "\"failed\":%lld,\n"
                "\"time_us\":{\"unfused\":%.6g,\"best\":%.6g},\"roofline\":%.6g,\n"
                "\"peaks\":{\"gflops\":%.6g,\"gbps\":%.6g},\"threads\":%d,\n\"outputs\":[",
                (long long)r->candidates, (long long)r->families, (long long)r->measured,
-               (long long)r->kernels, r->unfused_us, r->best_us, r->roofline,
+               (long long)r->kernels, (long long)r->failed, r->unfused_us, r->best_us, r->roofline,
                m->verified.peaks.gflops, m->verified.peaks.gbps, m->threads);
     for (i64 i = 0; i < m->ir->outputs.n; i++) {
         str_add(s, i ? ",\n {\"name\":" : "\n {\"name\":");
@@ -426,7 +432,7 @@ static void verify(making *m)
         m->package.tolerances.at[i] = m->verified.tolerances[i];
 }
 
-static void summarize(making *m, f64 started)
+static void summarize(making *m)
 {
     eqf_optimize_report *r = &m->report;
     plan_work work = bench_work(&m->package.plan);
@@ -437,13 +443,9 @@ static void summarize(making *m, f64 started)
     r->output_count = (size_t)m->ir->outputs.n;
     r->kernels = m->package.kernel_count;
     r->subgraphs = r->distinct_subgraphs = works;
-    r->candidates = r->families = r->measured = 1;
-    r->unfused_us = r->best_us = m->verified.median_us;
+    r->best_us = m->verified.median_us;
     r->roofline =
         r->best_us > 0 ? MIN(bench_bound_us(work, m->verified.peaks) / r->best_us, 1.0) : 0;
-    r->read_s = m->program->read_s;
-    r->total_s = r->read_s + rt_now() - started;
-    r->stop = "exhausted";
 }
 
 static void free_pool(void *p)
@@ -452,14 +454,149 @@ static void free_pool(void *p)
 }
 
 /* The report outlives everything else that was made: it is copied out. */
-static void keep_report(making *m, const char *path)
+static void keep_report(const making *m, const char *path)
 {
     eqf_program *p = m->program;
+    if (p->result)
+        arena_free(p->result);
     p->result = arena_child(p->a);
     p->optimized = m->report;
     p->optimized.package = arena_strdup(p->result, path);
+    p->optimized.failure = arena_strdup(p->result, m->report.failure);
     p->optimized.rel_l2 =
         arena_copy(p->result, m->report.rel_l2, (i64)(m->report.output_count * sizeof(f64)));
+}
+
+/* A verified and timed package of m->ir in the writer's directory. */
+static void build(making *m, const char *path)
+{
+    m->writer = pk_begin(m->a, path);
+    build_kernels(m);
+    lift_parameters(m);
+    compile_kernels(m);
+    write_weights(m);
+    drop_sources(m);
+    describe(m);
+    f64 verifying = rt_now();
+    if (!m->reference.a) {
+        begin(m, "computing the reference");
+        m->reference = reference_make(m->a, m->ir, m->data, m->pool, m->options.cancel);
+    }
+    write_texts(m);
+    verify(m);
+    m->report.verify_s += rt_now() - verifying;
+}
+
+/* Makes it the package at its path. */
+static void publish(making *m, const char *path)
+{
+    write_reference(m);
+    summarize(m);
+    write_report(m);
+    pk_seal(m->writer, &m->package);
+    keep_report(m, path);
+    program_expect_unchanged(m->program);
+    pk_commit(m->writer);
+}
+
+/* Is it worth replacing the best? Faster beyond noise, and as accurate as asked for: with the
+ * default accuracy no output loses more than a digit's half to the program as it was read. */
+static bool is_better(const making *first, const making *x, f64 best_us)
+{
+    if (!(x->verified.least_us < FASTER * best_us))
+        return false;
+    for (i64 i = 0; i < x->ir->outputs.n && first->options.accuracy == EQF_DEFAULT; i++) {
+        f64 floor = (dtype)x->ir->outputs.at[i].dtype == DT_f32
+                        ? 1e-6
+                        : compare_tolerance((dtype)x->ir->outputs.at[i].dtype) / 2;
+        if (x->verified.rel_l2[i] > MAX(2 * first->verified.rel_l2[i], floor))
+            return false;
+    }
+    return true;
+}
+
+/* One candidate; does it become the package? What is wrong with it is its own. */
+static bool try_candidate(making *first, const ir_program *form, const char *path, f64 best_us)
+{
+    eqf_ctx *ctx = first->ctx;
+    making *m = NEW(first->a, making);
+    *m = *first;
+    m->a = arena_child(first->a);
+    m->ir = form;
+    m->writer = NULL;
+    m->kernels = (kn_kernels){0};
+    m->package = (rt_package){0};
+    volatile bool taken = false;
+    trap t;
+    TRY (ctx, t) {
+        build(m, path);
+        if (is_better(first, m, best_us)) {
+            publish(m, path);
+            taken = true;
+        }
+    }
+    first->reference = m->reference;
+    first->report.verify_s = m->report.verify_s;
+    if (taken) {
+        first->report.best_us = m->report.best_us;
+        first->report.roofline = m->report.roofline;
+        first->report.kernels = m->report.kernels;
+        first->best_least_us = m->verified.least_us;
+    }
+    arena_free(m->a);
+    if (t.status == EQF_E_INTERRUPTED || t.status == EQF_E_NO_MEMORY || t.status == EQF_E_IO)
+        eqf_rethrow(ctx, t.status);
+    if (t.status != EQF_OK) {
+        eqf_diag d = eqf_diag_get(ctx, 0);
+        if (first->report.failed++ == 0)
+            first->report.failure = arena_printf(first->a, "%s%s%s", d.place,
+                                                 d.place[0] ? ": " : "", d.message);
+        eqf_ctx_clear(ctx);
+    }
+    return taken;
+}
+
+static ex_report find_candidates(making *m, f64 seconds)
+{
+    ex_report found = {0};
+    search_times times = {0};
+    begin(m, "searching");
+    trap t;
+    TRY (m->ctx, t)
+        found = driver_candidates(m->a, m->program, &m->options, seconds, MOST_CANDIDATES,
+                                  m->verified.peaks, &times);
+    m->report.saturate_s = times.saturate_s;
+    m->report.extract_s = times.extract_s;
+    if (t.status == EQF_OK)
+        return found;
+    if (t.status != EQF_E_LIMIT && t.status != EQF_E_UNSUPPORTED)
+        eqf_rethrow(m->ctx, t.status);
+    eqf_ctx_clear(m->ctx); /* too large for one search: it stays as it is */
+    return (ex_report){0};
+}
+
+/* Builds and times what the search finds, cheapest first, while time is left. */
+static void improve(making *m, const char *path, f64 started)
+{
+    eqf_optimize_report *r = &m->report;
+    f64 budget = m->options.budget_s > 0 ? m->options.budget_s : DEFAULT_BUDGET_S;
+    r->stop = "budget";
+    if (m->package.kernel_count == 0 || rt_now() - started >= budget)
+        return;
+    ex_report found = find_candidates(m, 0.2 * budget);
+    r->candidates += found.n;
+    r->families += found.sets;
+    f64 tuning = rt_now();
+    for (i64 i = 0; i < found.n; i++) {
+        if (rt_now() - started >= budget)
+            return;
+        begin(m, arena_printf(m->a, "trying %lld of %lld, best %.3g us, as read %.3g us",
+                              (long long)i + 1, (long long)found.n, r->best_us, r->unfused_us));
+        try_candidate(m, found.at[i].program, path, m->best_least_us);
+        r->measured++;
+        r->tune_s = rt_now() - tuning;
+    }
+    r->stop = "exhausted";
 }
 
 static void optimize(making *m, const char *path)
@@ -467,34 +604,34 @@ static void optimize(making *m, const char *path)
     f64 started = rt_now();
     program_check_sizes(m->program);
     check_boundaries(m);
-    m->writer = pk_begin(m->a, path);
     m->compiler = tn_probe(m->a, m->options.compiler, m->options.cancel);
     begin(m, "loading data");
     m->data = program_data(m->program);
-    build_kernels(m);
-    lift_parameters(m);
-    compile_kernels(m);
-    write_weights(m);
-    drop_sources(m);
-    describe(m);
-
-    f64 verifying = rt_now();
-    begin(m, "computing the reference");
     m->pool = m->threads > 1 ? pool_new(m->ctx, m->threads) : NULL;
     if (m->pool)
         arena_defer(m->a, free_pool, m->pool);
-    m->reference = reference_make(m->a, m->ir, m->data, m->pool, m->options.cancel);
-    write_texts(m);
-    verify(m);
-    write_reference(m);
-    m->report.verify_s = rt_now() - verifying;
-
-    summarize(m, started);
-    write_report(m);
-    pk_seal(m->writer, &m->package);
-    keep_report(m, path);
-    program_expect_unchanged(m->program);
-    pk_commit(m->writer);
+    build(m, path);
+    eqf_optimize_report *r = &m->report;
+    r->candidates = r->families = r->measured = 1;
+    r->failure = "";
+    r->unfused_us = m->verified.median_us;
+    m->best_least_us = m->verified.least_us;
+    r->read_s = m->program->read_s;
+    r->stop = "budget";
+    publish(m, path);
+    trap t;
+    TRY (m->ctx, t)
+        improve(m, path, started);
+    const double *rel_l2 = m->program->optimized.rel_l2; /* of the package that is there */
+    r->total_s = r->read_s + rt_now() - started;
+    if (t.status == EQF_E_INTERRUPTED)
+        r->stop = "interrupted";
+    m->program->optimized = *r;
+    m->program->optimized.rel_l2 = rel_l2;
+    m->program->optimized.package = arena_strdup(m->program->result, path);
+    m->program->optimized.failure = arena_strdup(m->program->result, r->failure);
+    if (t.status != EQF_OK)
+        eqf_rethrow(m->ctx, t.status);
 }
 
 eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *options, const char *path,

@@ -21,7 +21,7 @@
 typedef struct findings {
     eqf_status status;
     char message[512];
-    f64 median_us;
+    f64 median_us, least_us;
     rt_peaks peaks;
 } findings;
 
@@ -93,7 +93,9 @@ static void run_rounds(trial *t, eqf_ctx *ctx, arena *a)
     if (t->seconds > 0) {
         for (i64 i = 0; i < plan->outputs.n; i++) /* keep the results */
             outputs[i] = NULL;
-        t->shared->median_us = bench_run(a, e, t->inputs, outputs, t->seconds, NULL).median_us;
+        timing timed = bench_run(a, e, t->inputs, outputs, t->seconds, NULL);
+        t->shared->median_us = timed.median_us;
+        t->shared->least_us = timed.min_us;
         t->shared->peaks = rt_yardstick(ctx, rt_exec_pool(e), YARDSTICK_S, bench_work(plan).bytes);
     }
     rt_exec_free(e);
@@ -259,6 +261,7 @@ verified verify_package(arena *a, const ir_program *p, const rt_package *package
         compare_round(scratch, &t, first, 1, &v);
     }
     v.median_us = t.shared->median_us;
+    v.least_us = t.shared->least_us;
     v.peaks = t.shared->peaks;
     arena_free(scratch);
     return v;

@@ -37,8 +37,8 @@ static int set_up(void **state)
     tool_put("a.eqf", text);
     snprintf(text, sizeof text, form, "cos");
     tool_put("b.eqf", text);
-    return tool(&s, "$E optimize a.eqf -o a0 && $E optimize a.eqf -o a1 --seed 1 && "
-                    "$E optimize b.eqf -o b0 && for p in a0 a1 b0; do "
+    return tool(&s, "$E optimize --budget 0.01 a.eqf -o a0 && $E optimize --budget 0.01 a.eqf -o a1 --seed 1 && "
+                    "$E optimize --budget 0.01 b.eqf -o b0 && for p in a0 a1 b0; do "
                     "$E run $p --check -o $p.safetensors || exit 9; done && "
                     "cp -r a0 now && cp -r a1 other");
 }

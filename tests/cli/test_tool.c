@@ -34,7 +34,7 @@ static int set_up(void **state)
              "(program w (dims (M 16) (K 64) (N 32)) (input A f32 (M K)) (input B f32 (K N))\n"
              "  (output X A (M K)) (output W (add B 1) (K N)))\n");
     tool_put("bad.eqf", "(program x\n  (input y f33 ()))\n");
-    return tool(&s, "$E optimize small.eqf -o small.pkg");
+    return tool(&s, "$E optimize --budget 0.01 small.eqf -o small.pkg");
 }
 
 static int tear_down(void **state)
@@ -96,7 +96,7 @@ static void test_usage(void **state)
         {"$E inspect small.eqf --frobnicate", "--help"},
         {"$E inspect small.eqf bad.eqf", "bad.eqf"},
         {"$E inspect --text", "usage: equiforge inspect FILE"},
-        {"$E optimize small.eqf", "-o"},
+        {"$E optimize --budget 0.01 small.eqf", "-o"},
         {"$E run small.pkg --threads", "--threads"},
         {"$E run small.pkg --threads 0", "--threads"},
         {"$E run small.pkg --threads 1x", "1x"},
@@ -106,23 +106,23 @@ static void test_usage(void **state)
         {"$E inspect small.eqf --jobs 0", "--jobs"},
         {"$E optimize small.eqf -o p --budget 3x", "3x"},
         {"$E optimize small.eqf -o p --budget -3s", "-3s"},
-        {"$E optimize small.eqf -o p --accuracy some", "some"},
-        {"$E optimize small.eqf -o p --parameters none", "none"},
-        {"$E optimize small.eqf -o p --backend fortran", "fortran"},
+        {"$E optimize --budget 0.01 small.eqf -o p --accuracy some", "some"},
+        {"$E optimize --budget 0.01 small.eqf -o p --parameters none", "none"},
+        {"$E optimize --budget 0.01 small.eqf -o p --backend fortran", "fortran"},
         {"$E bench small.pkg --against torch", "none of: unfused"},
         {"$E bench small.pkg --against ''", "none of: unfused"},
         {"$E run small.pkg --dim B=3", "--source"},
         {"$E run small.pkg --weights nowhere", "--source"},
-        {"$E optimize small.eqf -o small.pkg/inner", "inside another package"},
+        {"$E optimize --budget 0.01 small.eqf -o small.pkg/inner", "inside another package"},
         {"$E inspect small.eqf --dim B", "B"},
         {"$E inspect small.eqf --dim B=x", "B=x"},
         {"$E inspect small.eqf --dim =3", "=3"},
         {"$E inspect small.eqf --dim B=3", "B"},
-        {"$E optimize small.eqf -o small.eqf", "small.eqf"},
-        {"$E optimize small.eqf -o .", "is no package"},
+        {"$E optimize --budget 0.01 small.eqf -o small.eqf", "small.eqf"},
+        {"$E optimize --budget 0.01 small.eqf -o .", "is no package"},
         {"$E run small.pkg -i x.safetensors --check", "--source"},
         {"$E run small.pkg --source small.eqf", "--check"},
-        {"mkdir -p folder; $E optimize small.eqf -o folder", "folder"},
+        {"mkdir -p folder; $E optimize --budget 0.01 small.eqf -o folder", "folder"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_error(2, cases[i].command, cases[i].what);
@@ -139,11 +139,11 @@ static void test_input_errors(void **state)
         {"$E inspect nowhere.eqf", "nowhere.eqf"},
         {"$E inspect .", "equiforge: .: "},
         {"$E inspect bad.eqf", "bad.eqf: 2:12: "},
-        {"$E optimize nowhere.pt2 -o p", "nowhere.pt2"},
-        {"$E optimize opaque.eqf -o p", "my.op"},
-        {"$E optimize small.eqf -o p --inputs nowhere.safetensors", "nowhere.safetensors"},
-        {"$E optimize small.eqf -o p --weights nowhere.safetensors", "nowhere.safetensors"},
-        {"$E optimize small.eqf -o p --inputs small.eqf", "small.eqf"},
+        {"$E optimize --budget 0.01 nowhere.pt2 -o p", "nowhere.pt2"},
+        {"$E optimize --budget 0.01 opaque.eqf -o p", "my.op"},
+        {"$E optimize --budget 0.01 small.eqf -o p --inputs nowhere.safetensors", "nowhere.safetensors"},
+        {"$E optimize --budget 0.01 small.eqf -o p --weights nowhere.safetensors", "nowhere.safetensors"},
+        {"$E optimize --budget 0.01 small.eqf -o p --inputs small.eqf", "small.eqf"},
         {"$E run nowhere", "nowhere"},
         {"$E run small.eqf", "not a package"},
         {"$E bench .", "not a package"},
@@ -259,7 +259,7 @@ static void test_run(void **state)
     assert_true(json_is_true(json_object_get(check, "passed")));
     json_decref(o);
     /* On the inputs of a file, with a reference computed anew. */
-    expect(0, "$E optimize small.eqf -o other.pkg --seed 0 && $E run small.pkg -o out.safetensors "
+    expect(0, "$E optimize --budget 0.01 small.eqf -o other.pkg --seed 0 && $E run small.pkg -o out.safetensors "
               "--threads 1 && $E run other.pkg -o out2.safetensors --threads 2 && "
               "cmp out.safetensors out2.safetensors");
     expect_error(1, "$E run small.pkg -i out.safetensors --check --source small.eqf", "X");
@@ -291,9 +291,9 @@ static void test_run_with_inputs(void **state)
     (void)state;
     tool_put("make.eqf", "(program make (dims (M 16) (K 64)) (input A f32 (M K))\n"
                          "  (output X (mul A 3) (M K)))\n");
-    expect(0, "$E optimize make.eqf -o make.pkg && $E run make.pkg -o in.safetensors");
+    expect(0, "$E optimize --budget 0.01 make.eqf -o make.pkg && $E run make.pkg -o in.safetensors");
     expect(0, "$E run small.pkg -i in.safetensors -o y.safetensors --check --source small.eqf");
-    expect(0, "$E optimize small.eqf --inputs in.safetensors -o given.pkg && "
+    expect(0, "$E optimize --budget 0.01 small.eqf --inputs in.safetensors -o given.pkg && "
               "$E run given.pkg --check && $E run given.pkg -o y2.safetensors && "
               "cmp y.safetensors y2.safetensors");
     tool_put("other.eqf", "(program small (dims (M 16) (K 64) (N 32))\n"
@@ -302,7 +302,7 @@ static void test_run_with_inputs(void **state)
     expect_error(1, "$E run small.pkg -i in.safetensors --check --source other.eqf", "other.eqf");
     expect_error(1, "$E run small.pkg -i in.safetensors --check --source small.eqf --seed 5",
                  "other parameters");
-    expect(0, "$E optimize small.eqf --seed 5 -o five.pkg && "
+    expect(0, "$E optimize --budget 0.01 small.eqf --seed 5 -o five.pkg && "
               "$E run five.pkg -i in.safetensors --check --source small.eqf");
 }
 
@@ -310,13 +310,13 @@ static void test_check_finds_differences(void **state)
 {
     (void)state;
     /* The reference, not the kernels: swap it for that of another seed, with the right digest. */
-    expect(0, "$E optimize small.eqf -o seed1.pkg --seed 1 && rm -rf mixed.pkg && "
+    expect(0, "$E optimize --budget 0.01 small.eqf -o seed1.pkg --seed 1 && rm -rf mixed.pkg && "
               "cp -r small.pkg mixed.pkg && cp seed1.pkg/check.safetensors mixed.pkg/");
     expect_error(1, "$E run mixed.pkg --check", "check.safetensors");
     /* Parameters as inputs: other values, other results. */
     expect(0,
-           "$E optimize small.eqf -o param.pkg --parameters input && $E run param.pkg --check && "
-           "$E optimize w.eqf -o w.pkg && $E run w.pkg -o w.safetensors");
+           "$E optimize --budget 0.01 small.eqf -o param.pkg --parameters input && $E run param.pkg --check && "
+           "$E optimize --budget 0.01 w.eqf -o w.pkg && $E run w.pkg -o w.safetensors");
     expect_error(4, "$E run param.pkg -i w.safetensors --check --source small.eqf", "Y");
     expect(0,
            "$E run param.pkg -i w.safetensors --check --source small.eqf --weights w.safetensors "
@@ -328,30 +328,30 @@ static void test_index_error(void **state)
     (void)state;
     tool_put("ids.eqf", "(program ids (dims (T 4)) (input a i64 (T))\n"
                         "  (output i (add (mul a 0) 6) (T)))\n");
-    expect(0, "$E optimize gather.eqf -o gather.pkg && $E run gather.pkg --check && "
-              "$E optimize ids.eqf -o ids.pkg && $E run ids.pkg -o ids.safetensors");
+    expect(0, "$E optimize --budget 0.01 gather.eqf -o gather.pkg && $E run gather.pkg --check && "
+              "$E optimize --budget 0.01 ids.eqf -o ids.pkg && $E run ids.pkg -o ids.safetensors");
     expect_error(1, "$E run gather.pkg -i ids.safetensors", "out of range");
-    expect_error(1, "$E optimize gather.eqf -o g2.pkg --inputs ids.safetensors", "gather");
+    expect_error(1, "$E optimize --budget 0.01 gather.eqf -o g2.pkg --inputs ids.safetensors", "gather");
     expect(1, "test -e g2.pkg");
 }
 
 static void test_machine_errors(void **state)
 {
     (void)state;
-    expect_error(3, "CC=/nowhere/cc; export CC; $E optimize small.eqf -o p", "CC");
-    expect_error(3, "CC=false; export CC; $E optimize small.eqf -o p", "false");
-    expect_error(3, "CC=true; export CC; $E optimize small.eqf -o p", "writes nothing");
-    expect_error(3, "$E optimize small.eqf -o nowhere/p", "nowhere/p");
-    expect_error(3, "$E optimize small.eqf -o small.eqf.d/p", "small.eqf.d/p");
+    expect_error(3, "CC=/nowhere/cc; export CC; $E optimize --budget 0.01 small.eqf -o p", "CC");
+    expect_error(3, "CC=false; export CC; $E optimize --budget 0.01 small.eqf -o p", "false");
+    expect_error(3, "CC=true; export CC; $E optimize --budget 0.01 small.eqf -o p", "writes nothing");
+    expect_error(3, "$E optimize --budget 0.01 small.eqf -o nowhere/p", "nowhere/p");
+    expect_error(3, "$E optimize --budget 0.01 small.eqf -o small.eqf.d/p", "small.eqf.d/p");
     /* The limit holds for what the tool says as well, so only its exit is seen. */
     expect(3, "(ulimit -f 0; $E run small.pkg -o out.safetensors)");
     expect(1, "ls -d .*.equiforge-* 2>/dev/null || exit 1");
     expect_error(3, "$E run small.pkg -o nowhere/out.safetensors", "nowhere/out.safetensors");
     expect(1, "test -e p");
     expect(3, "$E inspect small.eqf >/dev/full");
-    expect(0, "CC=gcc $E optimize small.eqf -o p && $E run p --check && rm -r p");
+    expect(0, "CC=gcc $E optimize --budget 0.01 small.eqf -o p && $E run p --check && rm -r p");
     if (tool(&s, "command -v clang") == 0)
-        expect(0, "CC=clang $E optimize small.eqf -o p && $E run p --check && rm -r p");
+        expect(0, "CC=clang $E optimize --budget 0.01 small.eqf -o p && $E run p --check && rm -r p");
 }
 
 /* A real full disk, where this process may mount one. */
@@ -366,11 +366,11 @@ static void test_full_disk(void **state)
         skip();
     }
     expect(0, "unshare -m sh -c 'mount -t tmpfs -o size=1m none disk || exit 77; "
-              "$E optimize small.eqf -o disk/p || exit 10; "
-              "$E optimize big.eqf -o disk/p; test $? = 3 || exit 11; "
+              "$E optimize --budget 0.01 small.eqf -o disk/p || exit 10; "
+              "$E optimize --budget 0.01 big.eqf -o disk/p; test $? = 3 || exit 11; "
               "$E run disk/p --check || exit 12; "
               "test \"$(ls -A disk)\" = p || exit 13; "
-              "$E optimize big.eqf -o disk/q; test $? = 3 || exit 14; "
+              "$E optimize --budget 0.01 big.eqf -o disk/q; test $? = 3 || exit 14; "
               "test \"$(ls -A disk)\" = p || exit 15'");
 }
 
@@ -378,11 +378,11 @@ static void test_interrupt(void **state)
 {
     (void)state;
     /* Interrupted at any moment: 130, and the package is the old one, or whole and new. */
-    expect(0, "$E optimize small.eqf -o int.pkg");
+    expect(0, "$E optimize --budget 0.01 small.eqf -o int.pkg");
     for (int ms = 0; ms < 1000; ms += 90) {
         char command[400];
         snprintf(command, sizeof command,
-                 "$E optimize small.eqf -o int.pkg >o2.txt 2>e2.txt & p=$!; sleep 0.%03d; "
+                 "$E optimize --budget 0.01 small.eqf -o int.pkg >o2.txt 2>e2.txt & p=$!; sleep 0.%03d; "
                  "kill -INT $p; wait $p",
                  ms);
         tool(&s, command);
@@ -393,9 +393,9 @@ static void test_interrupt(void **state)
     }
     /* Also while the compiler does not answer. */
     tool_put("hang.sh", "#!/bin/sh\nsleep 30\n");
-    expect(130, "chmod +x hang.sh; CC=./hang.sh $E optimize small.eqf -o int.pkg & p=$!; "
+    expect(130, "chmod +x hang.sh; CC=./hang.sh $E optimize --budget 0.01 small.eqf -o int.pkg & p=$!; "
                 "sleep 1; kill -INT $p; sleep 5; kill -9 $p 2>/dev/null; wait $p");
-    expect(0, "$E optimize small.eqf -o int.pkg && test -z \"$(ls -d .int.pkg* 2>/dev/null)\"");
+    expect(0, "$E optimize --budget 0.01 small.eqf -o int.pkg && test -z \"$(ls -d .int.pkg* 2>/dev/null)\"");
 }
 
 static void test_bench(void **state)
@@ -423,7 +423,7 @@ static void test_state(void **state)
     (void)state;
     tool_put("state.eqf", "(program s (dims (K 4)) (input x f32 (K)) (buffer t f32 (K))\n"
                           "  (output t (add t x) (K) :writes t))\n");
-    expect(0, "$E optimize state.eqf -o state.pkg && $E run state.pkg --check -o a.safetensors && "
+    expect(0, "$E optimize --budget 0.01 state.eqf -o state.pkg && $E run state.pkg --check -o a.safetensors && "
               "$E run state.pkg --check -o b.safetensors && cmp a.safetensors b.safetensors");
 }
 
@@ -442,10 +442,10 @@ static void test_symbolic(void **state)
     assert_true(json_is_integer(json_array_get(shape, 1)));
     json_decref(o);
     snprintf(command, sizeof command,
-             "$E optimize %s/fixtures/modules/dynamic_even.C.pt2 -o even.pkg", EQF_TEST_DIR);
+             "$E optimize --budget 0.01 %s/fixtures/modules/dynamic_even.C.pt2 -o even.pkg", EQF_TEST_DIR);
     expect_error(2, command, "--dim");
     snprintf(command, sizeof command,
-             "M=%s/fixtures/modules/dynamic_even; $E optimize $M.C.pt2 -o even.pkg --inputs "
+             "M=%s/fixtures/modules/dynamic_even; $E optimize --budget 0.01 $M.C.pt2 -o even.pkg --inputs "
              "$M.in.safetensors && $E run even.pkg -i $M.in.safetensors --check --source $M.T.pt2",
              EQF_TEST_DIR);
     expect(0, command);
@@ -471,27 +471,27 @@ static void test_changed_archive(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(command, sizeof command,
                  "chmod +x meddle.sh && cp %s/../examples/llama_block.pt2 now.pt2 && "
-                 "export MEDDLE='%s' CC=./meddle.sh && $E optimize now.pt2 -o now.pkg %s",
+                 "export MEDDLE='%s' CC=./meddle.sh && $E optimize --budget 0.01 now.pt2 -o now.pkg %s",
                  EQF_TEST_DIR, cases[i].meddle, cases[i].options);
         expect_error(1, command, cases[i].what);
         expect(0, "test ! -e now.pkg");
     }
     /* Where this process itself reads what is gone. */
-    expect(0, "$E optimize small.eqf -o now.pkg --parameters input && $E optimize w.eqf -o w.pkg && "
+    expect(0, "$E optimize --budget 0.01 small.eqf -o now.pkg --parameters input && $E optimize --budget 0.01 w.eqf -o w.pkg && "
               "$E run w.pkg -o w.safetensors && rm -r now.pkg");
     expect_error(1, "cp w.safetensors now.safetensors && "
                     "export MEDDLE='truncate -s 0 now.safetensors' CC=./meddle.sh && "
-                    "$E optimize small.eqf --weights now.safetensors --parameters input -o now.pkg",
+                    "$E optimize --budget 0.01 small.eqf --weights now.safetensors --parameters input -o now.pkg",
                  "cut short");
     expect(0, "test ! -e now.pkg");
     /* Another file of its name does no harm. */
     snprintf(command, sizeof command,
              "cp %s/../examples/llama_block.pt2 now.pt2 && cp now.pt2 new.pt2 && "
              "export MEDDLE='cp now.pt2 new.pt2; mv new.pt2 now.pt2' CC=./meddle.sh && "
-             "$E optimize now.pt2 -o now.pkg && $E run now.pkg --check",
+             "$E optimize --budget 0.01 now.pt2 -o now.pkg && $E run now.pkg --check",
              EQF_TEST_DIR);
     expect(0, command);
-    expect(0, "rm -rf .now.pkg.* && $E optimize small.eqf -o now.pkg && "
+    expect(0, "rm -rf .now.pkg.* && $E optimize --budget 0.01 small.eqf -o now.pkg && "
               "test -z \"$(ls -d .now.pkg* 2>/dev/null)\"");
 }
 
@@ -510,7 +510,7 @@ static void test_c_caller(void **state)
     char command[2000];
     snprintf(
         command, sizeof command,
-        "S=%s/.. && $E optimize $S/examples/c/counter.eqf -o counter.pkg --parameters input && "
+        "S=%s/.. && $E optimize --budget 0.01 $S/examples/c/counter.eqf -o counter.pkg --parameters input && "
         "%s -std=c99 -Wall -Wextra -Werror $S/examples/c/caller.c -I $S/include -I counter.pkg "
         "-L $(dirname $E) -lequiforge -Wl,-rpath,$(dirname $E) -o caller && "
         "./caller counter.pkg",

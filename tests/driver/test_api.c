@@ -14,6 +14,9 @@
 
 #include "equiforge.h"
 
+/* No time for candidates: most tests are about packages as such. */
+static const eqf_optimize_options at_once = {.budget_s = 0.01};
+
 static char folder[64], package[96], source[96];
 static eqf_ctx *ctx;
 
@@ -66,7 +69,7 @@ static built build_with(const char *text, const eqf_read_options *reading,
     put(text);
     eqf_program *p;
     expect_ok(eqf_program_read(ctx, source, reading, &p));
-    expect_ok(eqf_optimize(p, options, package, NULL));
+    expect_ok(eqf_optimize(p, options ? options : &at_once, package, NULL));
     eqf_program_free(p);
     built b;
     expect_ok(eqf_model_load(ctx, package, &b.m));
@@ -88,7 +91,7 @@ static void done(built b)
 static void test_queries(void **state)
 {
     (void)state;
-    static const eqf_optimize_options as_inputs = {.parameters_are_inputs = true};
+    static const eqf_optimize_options as_inputs = {.parameters_are_inputs = true, .budget_s = 0.01};
     built b = build_with("(program q (dims (M 3) (K 4) (N 5))\n"
                          "  (input x f32 (M K)) (input k i64 ())\n"
                          "  (parameter w f32 (K N)) (buffer s f16 (M))\n"
@@ -147,7 +150,7 @@ static void test_copies(void **state)
 {
     (void)state;
     for (int inputs = 0; inputs < 2; inputs++) {
-        eqf_optimize_options options = {.parameters_are_inputs = inputs == 1};
+        eqf_optimize_options options = {.parameters_are_inputs = inputs == 1, .budget_s = 0.01};
         built b = build_with("(program c (dims (M 3) (K 4))\n"
                              "  (input x f32 (M K)) (parameter w i32 (K)) (input n bool ())\n"
                              "  (output a x (M K)) (output b w (K)) (output c x (K M))\n"
@@ -247,7 +250,7 @@ static void test_parameters(void **state)
     static const char text[] = "(program p (dims (K 3))\n"
                                "  (input x f32 (K)) (parameter w f32 (K))\n"
                                "  (output y (mul x w) (K)))\n";
-    static const eqf_optimize_options as_inputs = {.parameters_are_inputs = true};
+    static const eqf_optimize_options as_inputs = {.parameters_are_inputs = true, .budget_s = 0.01};
     built b = build_with(text, NULL, &as_inputs);
     float x[3] = {1, 2, 3}, w[3] = {10, 20, 30}, y[3], z[3];
     expect_ok(eqf_exec_run(b.e, (const void *[]){x}, (void *[]){z}));
@@ -427,7 +430,7 @@ static void test_given_inputs(void **state)
         eqf_program *p;
         eqf_ctx_clear(ctx);
         expect_ok(eqf_program_read(ctx, source, &reading, &p));
-        assert_int_equal(eqf_optimize(p, NULL, package, NULL), wanted[i]);
+        assert_int_equal(eqf_optimize(p, &at_once, package, NULL), wanted[i]);
         eqf_program_free(p);
     }
 }
@@ -442,7 +445,7 @@ static void test_determinism(void **state)
     for (int i = 0; i < 2; i++) {
         eqf_program *p;
         expect_ok(eqf_program_read(ctx, source, NULL, &p));
-        expect_ok(eqf_optimize(p, NULL, i ? package : first, NULL));
+        expect_ok(eqf_optimize(p, &at_once, i ? package : first, NULL));
         eqf_program_free(p);
     }
     /* All but what was measured. */
@@ -512,13 +515,13 @@ static void test_errors(void **state)
     eqf_ctx_clear(ctx);
     expect_ok(eqf_program_read(ctx, source, NULL, &p));
     eqf_ctx_clear(ctx);
-    assert_int_equal(eqf_optimize(p, NULL, package, NULL), EQF_E_UNSUPPORTED);
+    assert_int_equal(eqf_optimize(p, &at_once, package, NULL), EQF_E_UNSUPPORTED);
     assert_true(access(package, F_OK) != 0);
     eqf_program_free(p);
     put("(program x (dims (K 3)) (input x f32 (K)) (output y (neg x) (K)))\n");
     eqf_ctx_clear(ctx);
     expect_ok(eqf_program_read(ctx, source, NULL, &p));
-    assert_int_equal(eqf_optimize(p, NULL, folder, NULL), EQF_E_ARGUMENT);
+    assert_int_equal(eqf_optimize(p, &at_once, folder, NULL), EQF_E_ARGUMENT);
     eqf_optimize_options bad_compiler = {.compiler = "no-such-compiler-here"};
     assert_int_equal(eqf_optimize(p, &bad_compiler, package, NULL), EQF_E_MACHINE);
     volatile bool cancel = true;

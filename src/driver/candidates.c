@@ -1,0 +1,35 @@
+/* Candidates for a program: its e-graph saturated, tiled and fused, and the programs that extraction
+ * finds in it, cheapest first. */
+#include "driver/driver.h"
+#include "rules/graph.h"
+
+enum { MOST_NODES = 50000 };
+
+static rl_fp least_exact(eqf_accuracy accuracy)
+{
+    return accuracy == EQF_STRICT ? RL_REASSOCIATED : RL_APPROXIMATE;
+}
+
+ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_options *options,
+                            f64 seconds, i64 most, rt_peaks peaks, search_times *times)
+{
+    f64 started = rt_now();
+    rl_graph_options graph = {.rules = rl_ruleset_shipped(a),
+                              .fp = least_exact(options->accuracy),
+                              .parameters_are_inputs = options->parameters_are_inputs,
+                              .limits = eqf_limits_default()};
+    graph.limits.iterations = -1;
+    graph.limits.nodes = MOST_NODES;
+    graph.limits.seconds = seconds;
+    rl_graph *g = rl_graph_new(a, p->ir, &graph);
+    rl_graph_saturate(g, NULL);
+    rl_graph_tile(g, NULL);
+    rl_graph_fuse(g, RL_FUSE_LATE);
+    times->saturate_s = rt_now() - started;
+    ex_options extraction = {.most = most,
+                             .rates = {1e9 * peaks.gflops, 1e9 * peaks.gbps, 0},
+                             .cancel = options->cancel};
+    ex_report found = ex_search(a, g, &extraction);
+    times->extract_s = rt_now() - started - times->saturate_s;
+    return found;
+}
