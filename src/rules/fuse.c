@@ -3,10 +3,11 @@
  * A round reads a rebuilt e-graph, derives, and only then adds. First, for each reduction of which
  * every form needs others over its axes, the repaired form (chain.c), until there is none; then,
  * for RL_FUSE_NODE, the bundles that operators ask for (bundle.c). What is added is found by the
- * next round, so this ends where nothing new comes.
+ * next round, so this ends where nothing new comes. Last, loops are restricted to the tiles in which
+ * masks may hold (visit.c).
  *
- * Every union is an axiom, "loop.N" or "bundle", over the exact terms that it was derived from: a
- * proof shows them and a judge derives them again (fuse_prove.c).                 (space.md §6 F) */
+ * Every union is an axiom, "loop.N", "bundle" or "visit", over the exact terms that it was
+ * derived from: a proof shows them and a judge derives them again (fuse_prove.c).                 (space.md §6 F) */
 #include "rules/fuse_impl.h"
 
 /* ---- records of e-nodes ---------------------------------------------------------------------- */
@@ -465,6 +466,8 @@ rl_fuse_report rl_graph_fuse(rl_graph *g, rl_fuse_mode mode)
         more = repair_round(f, &report);
         if (!more && mode == RL_FUSE_NODE && !is_over(g, &report.stop))
             more = rl_bundle_round(f, &report);
+        if (!more && !is_over(g, &report.stop))
+            more = rl_visit_round(f);
         arena_free(f->a);
         rl_must(g, eqf_rebuild(g->engine));
         if (!more || is_over(g, &report.stop))

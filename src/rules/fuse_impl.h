@@ -100,6 +100,11 @@ u32 rl_fuse_opaque(rl_fuser *f, eqf_node n);
 eqf_node rl_fuse_kid(const rl_fuser *f, eqf_node n, i64 i);
 /* Adds both and unites them, by the axiom `reason` over exactly these terms; was anything new? */
 bool rl_fuse_unite(rl_fuser *f, u32 left, u32 right, const char *reason);
+/* Gives loops whose masks leave tiles without effect a visit list (visit.c); was one new? */
+bool rl_visit_round(rl_fuser *f);
+/* Is `right` the loop `left` that visits only the tiles where a mask in its bodies may hold, and do
+ * the others add nothing? */
+bool rl_visits_follow(rl_terms *t, u32 left, u32 right);
 /* Bundles for the operators that use several reductions. */
 bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report);
 

@@ -91,6 +91,8 @@ eqf_verdict rl_judge_fusion(rl_graph *g, const char *reason, const char *left, c
     bool holds = false;
     if (x && y && strcmp(reason, "bundle") == 0)
         holds = is_bundle(t, x, y);
+    else if (x && y && strcmp(reason, "visit") == 0)
+        holds = rl_visits_follow(t, x, y);
     else if (x && y && strncmp(reason, "loop.", 5) == 0)
         holds = is_repaired(t, reason + 5, x, y);
     arena_free(t->a);
