@@ -103,8 +103,8 @@ bool rl_fuse_unite(rl_fuser *f, u32 left, u32 right, const char *reason);
 /* Gives loops whose masks leave tiles without effect a visit list (visit.c); was one new? */
 bool rl_visit_round(rl_fuser *f);
 /* Is `right` the loop `left` that visits only the tiles where a mask in its bodies may hold, and do
- * the others add nothing? */
-bool rl_visits_follow(rl_terms *t, u32 left, u32 right);
+ * the others add nothing? `lossy`: next to nothing, beside a position that is live for sure. */
+bool rl_visits_follow(rl_terms *t, u32 left, u32 right, bool lossy);
 /* Bundles for the operators that use several reductions. */
 bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report);
 

@@ -92,7 +92,9 @@ eqf_verdict rl_judge_fusion(rl_graph *g, const char *reason, const char *left, c
     if (x && y && strcmp(reason, "bundle") == 0)
         holds = is_bundle(t, x, y);
     else if (x && y && strcmp(reason, "visit") == 0)
-        holds = rl_visits_follow(t, x, y);
+        holds = rl_visits_follow(t, x, y, false);
+    else if (x && y && strcmp(reason, "visit.approx") == 0)
+        holds = g->options.fp >= RL_APPROXIMATE && rl_visits_follow(t, x, y, true);
     else if (x && y && strncmp(reason, "loop.", 5) == 0)
         holds = is_repaired(t, reason + 5, x, y);
     arena_free(t->a);

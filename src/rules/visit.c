@@ -5,8 +5,12 @@
  * When every component's body is its reducer's identity on a dead tile, and transports leave states
  * alone while the producers stay, the loop may leave dead tiles out. Which tiles those are is read
  * off the mask (ir_live): ranges of the axis, affine in the positions of other atoms. The loop with
- * this visit list joins the class of the loop without. A product 0 * v counts as 0: where the
- * program has NaN from a masked infinity, the restricted loop has none.
+ * this visit list joins the class of the loop without. A product 0 * v counts as 0 and -inf + x as
+ * -inf: where the program has NaN from a masked infinity, the restricted loop has none.
+ *
+ * Masks are often written with a large negative number instead of -inf. Its exponential is not 0
+ * but vanishes beside that of any live position, so the same is done where every row surely has
+ * one, as an approximation.
  *
  * What is found is written as terms that show the mask; a judge sees the same in a proof's text.
  *                                                                         (space.md §6 F9) */
@@ -39,24 +43,35 @@ static bool absorbs(const fact *x, const fact *other)
     return x->is_known && isinf(x->value) && other->is_finite;
 }
 
-/* `guards`: of (where (finite z) z c). */
-static fact value_of(const rl_label *l, const fact *x, i64 n, bool guards)
+static bool is_lowest(const fact *x)
+{
+    return x->is_known && isinf(x->value) && x->value < 0;
+}
+
+enum { VANISHES = -60000 }; /* the lowest numbers of all float types lie below */
+
+/* `guards`: of (where (finite z) z c); `lossy`: a large negative number counts as -inf. */
+static fact value_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy)
 {
     bool all = true;
     for (i64 i = 0; i < n; i++)
         all = all && x[i].is_known;
     switch (l->op) {
     case IR_where:
+        if (x[0].is_mask && lossy && x[2].is_known && x[2].value < VANISHES)
+            return known(-INFINITY);
         if (x[0].is_mask)
             return x[2].is_known ? x[2] : (fact){.is_finite = x[2].is_finite};
         if (x[1].is_known && x[2].is_known && x[1].value == x[2].value)
             return x[1];
         return (fact){.is_finite = (guards || x[1].is_finite) && x[2].is_finite};
     case IR_add:
-        return all                     ? known(x[0].value + x[1].value)
-               : absorbs(&x[0], &x[1]) ? x[0]
-               : absorbs(&x[1], &x[0]) ? x[1]
-                                       : (fact){0};
+        if (all)
+            return known(x[0].value + x[1].value);
+        for (i64 i = 0; i < 2; i++)
+            if (is_lowest(&x[i]) || absorbs(&x[i], &x[1 - i]))
+                return x[i];
+        return (fact){0};
     case IR_sub:
         return all                     ? known(x[0].value - x[1].value)
                : absorbs(&x[0], &x[1]) ? x[0]
@@ -96,6 +111,7 @@ static fact value_of(const rl_label *l, const fact *x, i64 n, bool guards)
 typedef struct reading {
     rl_terms *t;
     u32 mask;
+    bool lossy;
     fact *facts; /* by record */
     bool *done;
 } reading;
@@ -119,7 +135,7 @@ static fact fact_of(reading *r, u32 id)
     bool guards = x->op == IR_where && test->op == IR_finite &&
                   rl_terms_same(r->t, test->kids[0], x->kids[1]);
     rl_label l = rl_label_of(r->t->g, x->op, x->reducer, x->payload);
-    return r->facts[id] = value_of(&l, kids, x->n, guards);
+    return r->facts[id] = value_of(&l, kids, x->n, guards, r->lossy);
 }
 
 /* The mask as a term over whole dims: what a position's value is does not depend on tiles. */
@@ -156,9 +172,44 @@ static bool is_everything(const ir_live_set *live, i64 extent)
     return false;
 }
 
+/* Smallest and largest value of high - low over all positions; false when it does not fit. */
+static bool span(const ir_program *p, const ir_affine *low, const ir_affine *high, i64 *least,
+                 i64 *most)
+{
+    if (!add_i64(high->constant, -low->constant, least))
+        return false;
+    *most = *least;
+    for (i64 d = 1; d < p->atoms.n; d++) {
+        i64 factor = 0, reach;
+        for (i64 i = 0; i < high->atoms.n; i++)
+            factor += high->atoms.at[i].i == (u32)d ? high->factors[i] : 0;
+        for (i64 i = 0; i < low->atoms.n; i++)
+            factor -= low->atoms.at[i].i == (u32)d ? low->factors[i] : 0;
+        if (!mul_i64(factor, p->atoms.at[d].extent - 1, &reach) ||
+            !add_i64(reach < 0 ? *least : *most, reach, reach < 0 ? least : most))
+            return false;
+    }
+    return true;
+}
+
+/* Does the mask hold somewhere along the atom, whatever the positions of the others? */
+static bool has_live(const ir_program *p, const ir_live_set *live, i64 extent)
+{
+    static const ir_affine zero = {0};
+    for (i64 i = 0; live->is_exact && i < live->n; i++) {
+        const ir_affine *low = &live->at[i].low, *high = &live->at[i].high;
+        i64 least[3], most[3];
+        if (span(p, low, high, &least[0], &most[0]) && span(p, &zero, low, &least[1], &most[1]) &&
+            span(p, &zero, high, &least[2], &most[2]) && least[0] >= 1 && most[1] < extent &&
+            least[2] >= 1)
+            return true;
+    }
+    return false;
+}
+
 /* The payload of a loop over one axis that visits the tiles where the mask may hold; 0 when that is
- * all of them. */
-static u32 visits_of(rl_terms *t, u32 mask, u64 par)
+ * all of them, or with `needs_live` when somewhere it may hold nowhere. */
+static u32 visits_of(rl_terms *t, u32 mask, u64 par, bool needs_live)
 {
     rl_graph *g = t->g;
     if (__builtin_popcountll(par) != 1)
@@ -170,7 +221,8 @@ static u32 visits_of(rl_terms *t, u32 mask, u64 par)
     if (!term.i || ir_get(p, term)->dtype != DT_bool || !ir_has(ir_get(p, term)->dims, d))
         return 0;
     ir_live_set live = ir_live(t->a, p, term, d);
-    if (is_everything(&live, ir_extent(p, d)))
+    if (is_everything(&live, ir_extent(p, d)) ||
+        (needs_live && !has_live(p, &live, ir_extent(p, d))))
         return 0;
     ir_atoms axis = {&d, 1};
     ir_term one = ir_view(p, ir_iota(p, d), axis);
@@ -277,16 +329,16 @@ static bool adds_nothing(reading *r, u32 comp)
 }
 
 /* Do all components of the loop add nothing where the mask holds nowhere? */
-static bool is_idle(rl_terms *t, u32 loop, u32 mask)
+static bool is_idle(rl_terms *t, u32 loop, u32 mask, bool lossy)
 {
-    reading r = {t, mask, NEW_N(t->a, fact, t->at.n), NEW_N(t->a, bool, t->at.n)};
+    reading r = {t, mask, lossy, NEW_N(t->a, fact, t->at.n), NEW_N(t->a, bool, t->at.n)};
     bool idle = true;
     for (i64 i = 0; idle && i < t->at.at[loop].n; i++)
         idle = adds_nothing(&r, t->at.at[loop].kids[i]);
     return idle;
 }
 
-bool rl_visits_follow(rl_terms *t, u32 left, u32 right)
+bool rl_visits_follow(rl_terms *t, u32 left, u32 right, bool lossy)
 {
     const rl_record *x = &t->at.at[left], *y = &t->at.at[right];
     if (x->op != IR_loop || y->op != IR_loop || x->n != y->n)
@@ -301,8 +353,8 @@ bool rl_visits_follow(rl_terms *t, u32 left, u32 right)
     i64 n = t->at.n; /* conditions anywhere in the text; one of them is the mask */
     for (i64 k = 1; k < n; k++) {
         const rl_record *where = &t->at.at[k];
-        if (where->op == IR_where && visits_of(t, where->kids[0], par) == payload &&
-            is_idle(t, left, where->kids[0]))
+        if (where->op == IR_where && visits_of(t, where->kids[0], par, lossy) == payload &&
+            is_idle(t, left, where->kids[0], lossy))
             return true;
     }
     return false;
@@ -315,8 +367,9 @@ typedef struct search {
     rl_fuser *f;
     i64 n;          /* classes */
     eqf_class mask; /* looked at now */
-    fact *facts;    /* by class */
-    eqf_node *why;  /* the e-node that shows the fact */
+    bool lossy;
+    fact *facts;   /* by class */
+    eqf_node *why; /* the e-node that shows the fact */
     u32 *record, *opaque, *shown;
     eqf_node *spelled; /* of classes made of iotas and numbers: the e-node to write */
 } search;
@@ -367,7 +420,7 @@ static fact fact_of_node(const search *s, eqf_node n)
     for (i64 i = 0; i < arity; i++)
         kids[i] = s->facts[kid(s, n, i)];
     bool guards = l.op == IR_where && node_over(s, kid(s, n, 0), IR_finite, kid(s, n, 1)).i;
-    return value_of(&l, kids, arity, guards);
+    return value_of(&l, kids, arity, guards, s->lossy);
 }
 
 static void find_facts(search *s)
@@ -509,6 +562,7 @@ static u32 write_component(search *s, u32 c)
 
 typedef struct visited {
     u32 left, right;
+    bool lossy;
 } visited;
 typedef VEC(visited) visited_list;
 
@@ -518,7 +572,7 @@ static void try_loop(search *s, eqf_node loop, u32 mask, visited_list *out)
     eqf_head head = eqf_node_head(graph(s)->engine, loop);
     i64 n = eqf_head_arity(graph(s)->lang, head);
     u32 *comps = NEW_N(s->f->a, u32, n), own = eqf_head_payload(graph(s)->lang, head);
-    u32 payload = visits_of(t, mask, graph(s)->payloads.at[own].par);
+    u32 payload = visits_of(t, mask, graph(s)->payloads.at[own].par, s->lossy);
     if (!payload)
         return;
     for (i64 i = 0; i < n; i++) {
@@ -527,8 +581,8 @@ static void try_loop(search *s, eqf_node loop, u32 mask, visited_list *out)
             return;
     }
     visited v = {rl_terms_make(t, IR_loop, IR_NO_REDUCER, own, comps, n),
-                 rl_terms_make(t, IR_loop, IR_NO_REDUCER, payload, comps, n)};
-    if (v.left && v.right && rl_visits_follow(t, v.left, v.right))
+                 rl_terms_make(t, IR_loop, IR_NO_REDUCER, payload, comps, n), s->lossy};
+    if (v.left && v.right && rl_visits_follow(t, v.left, v.right, s->lossy))
         vec_push(s->f->a, out, v);
 }
 
@@ -563,8 +617,10 @@ bool rl_visit_round(rl_fuser *f)
                 vec_push(f->a, &masks, mask);
         }
     find_spellings(&s);
-    for (i64 k = 0; k < masks.n && loops.n > 0; k++) {
-        s.mask = masks.at[k];
+    i64 ways = f->g->options.fp >= RL_APPROXIMATE ? 2 : 1;
+    for (i64 k = 0; k < ways * masks.n && loops.n > 0; k++) {
+        s.mask = masks.at[k / ways];
+        s.lossy = k % ways;
         u32 mask = write_spelling(&s, s.mask.i);
         if (!mask)
             continue;
@@ -574,6 +630,8 @@ bool rl_visit_round(rl_fuser *f)
     }
     bool any = false;
     for (i64 i = 0; i < all.n; i++)
-        any = rl_fuse_unite(f, all.at[i].left, all.at[i].right, "visit") || any;
+        any = rl_fuse_unite(f, all.at[i].left, all.at[i].right,
+                            all.at[i].lossy ? "visit.approx" : "visit") ||
+              any;
     return any;
 }
