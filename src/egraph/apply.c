@@ -18,6 +18,7 @@ typedef struct match {
     u32 swaps;
     u32 built_swaps;
     u32 built[EG_MAX_BUILT];
+    u32 *fresh, *fresh_node; /* by variable that is new on the right; multipatterns only */
 } match;
 
 typedef struct built {
@@ -30,6 +31,8 @@ static built build(eg *g, const eg_rule *r, const eg_term *t, match *m, u32 into
     bool explain = g->options.explain;
     if (t->is_var) {
         *is_new = false;
+        if (UNLIKELY(r->site[t->var].atom == EG_ROOT))
+            return (built){m->fresh[t->var], m->fresh_node[t->var]};
         return (built){m->values[r->where[t->var]],
                        explain ? eg_site_node(g, r, m->nodes, m->swaps, t->var) : 0};
     }
@@ -222,8 +225,11 @@ static bool apply_match(run *r, const eg_rule *rule, u32 state, match *m)
     }
     u32 fresh[EG_MAX_VARS]; /* classes of variables that are new on the right */
     u32 fresh_node[EG_MAX_VARS];
-    if (UNLIKELY(rule->multi))
+    if (UNLIKELY(rule->multi)) {
         memset(fresh, 0, sizeof fresh);
+        m->fresh = fresh;
+        m->fresh_node = fresh_node;
+    }
     for (i64 i = 0; i < rule->right.n; i++) {
         const eg_side *side = &rule->right.at[i];
         u32 where = rule->where[side->var], target, target_node = 0;

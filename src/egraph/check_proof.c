@@ -230,6 +230,37 @@ static void check_guard(checker *c, const sx *g, const bindings *b, premises *p,
     c->report.assumptions += v == EQF_ASSUMED;
 }
 
+static bool mentions(const sx *x, const char *name)
+{
+    if (x->kind != SX_LIST)
+        return x->kind == SX_SYMBOL && strcmp(x->text, name) == 0;
+    for (i64 i = 0; i < x->n; i++) {
+        if (mentions(x->at[i], name))
+            return true;
+    }
+    return false;
+}
+
+/* A class that is new on the right is that of its first pattern, whatever the proof says. */
+static void bind_new(checker *c, const sx *r, i64 arrow, bindings *b, const sx *at)
+{
+    for (i64 i = arrow + 1; i < r->n && r->at[i]->kind == SX_LIST; i++) {
+        const char *name = r->at[i]->at[0]->text;
+        bool known = false;
+        for (i64 k = 2; k < i && !known; k++)
+            known = k < arrow ? mentions(r->at[k], name)
+                              : k > arrow && strcmp(r->at[k]->at[0]->text, name) == 0;
+        if (known)
+            continue;
+        u32 value = instantiate(c, r->at[i]->at[1], b, at);
+        const binding *claimed = find_binding(b, name);
+        if (claimed && claimed->value != value)
+            REFUSE(c, at, "variable %s is not what the rule makes", name);
+        if (!claimed)
+            vec_push(c->a, b, (binding){name, value});
+    }
+}
+
 static void check_multi(checker *c, const sx *r, i64 conclusion, bindings *b, premises *p,
                         u32 from, u32 to, const sx *at)
 {
@@ -247,21 +278,13 @@ static void check_multi(checker *c, const sx *r, i64 conclusion, bindings *b, pr
     const sx *guard = keyword(r, ":when");
     if (guard)
         check_guard(c, guard, b, p, at);
+    bind_new(c, r, arrow, b, at);
     for (i64 i = arrow + 1; i < r->n && r->at[i]->kind == SX_LIST; i++) {
         const sx *side = r->at[i];
         for (i64 j = 1; j < side->n; j++, k++) {
             if (k != conclusion)
                 continue;
-            bool fresh = true; /* a class that is new on the right is that of its first pattern */
-            for (i64 l = 2; l < arrow; l++) {
-                str s = str_new(c->a);
-                sx_print(&s, r->at[l]);
-                const char *found = strstr(str_text(&s), side->at[0]->text);
-                size_t n = strlen(side->at[0]->text);
-                fresh = fresh && !(found && (found[n] == ' ' || found[n] == ')'));
-            }
-            u32 left = fresh ? instantiate(c, side->at[1], b, at)
-                             : instantiate(c, side->at[0], b, at);
+            u32 left = instantiate(c, side->at[0], b, at);
             if (left != from || instantiate(c, side->at[j], b, at) != to)
                 REFUSE(c, at, "rule %s under this substitution says something else",
                        r->at[1]->text);

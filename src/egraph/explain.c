@@ -227,6 +227,15 @@ typedef struct firing {
     u32 value[EG_MAX_VARS]; /* terms */
 } firing;
 
+/* What makes the class of a variable that is new on the right. */
+static const eg_term *first_pattern(const eg_rule *r, u32 v)
+{
+    i64 i = 0;
+    while (r->right.at[i].var != v)
+        i++;
+    return r->right.at[i].term;
+}
+
 /* The original term of the e-node found for pattern t equals the instance *to. */
 static i32 instance(explainer *x, const firing *f, const eg_term *t, bool right, u32 *to)
 {
@@ -240,10 +249,8 @@ static i32 instance(explainer *x, const firing *f, const eg_term *t, bool right,
     for (u32 i = 0; i < t->arity; i++) {
         const eg_term *kid = t->kids[i];
         u32 orig = eg_orig(x->g, n)[swap ? 1 - i : i], found, inst;
-        if (kid->is_var && right && f->r->site[kid->var].atom == EG_ROOT) {
-            refs[i] = 0; /* new on the right: the class made for it */
-            continue;
-        }
+        if (kid->is_var && right && f->r->site[kid->var].atom == EG_ROOT)
+            kid = first_pattern(f->r, kid->var);
         if (kid->is_var)
             found = eg_site_node(x->g, f->r, f->nodes, f->swaps, kid->var);
         else
@@ -324,14 +331,13 @@ static i32 rule_row(explainer *x, const u32 *row, u32 a, u32 b)
     }
     const eg_side *side = &r->right.at[f.conclusion];
     bool fresh = r->site[side->var].atom == EG_ROOT;
-    if (fresh) { /* the class made by the variable's first pattern */
-        const eg_term *first = NULL;
-        for (i64 i = 0; i < r->right.n && !first; i++) {
-            if (r->right.at[i].var == side->var)
-                first = r->right.at[i].term;
-        }
-        parts[0] = instance(x, &f, first, true, &left);
-        f.value[side->var] = left;
+    for (u32 i = 0; i <= f.conclusion && r->multi; i++) { /* what was made by then */
+        u32 v = r->right.at[i].var;
+        if (r->site[v].atom == EG_ROOT && !f.value[v])
+            instance(x, &f, r->right.at[i].term, true, &f.value[v]);
+    }
+    if (fresh) {
+        parts[0] = instance(x, &f, first_pattern(r, side->var), true, &left);
     } else if (r->multi) {
         left = f.value[side->var];
     } else {

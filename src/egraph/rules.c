@@ -193,7 +193,8 @@ static void keep_var(eg_rule *r, u32 v)
 static void keep_term(eg_rule *r, eg_term *t)
 {
     if (t->is_var) {
-        keep_var(r, t->var);
+        if (r->site[t->var].atom != EG_ROOT) /* else it is new on the right */
+            keep_var(r, t->var);
         return;
     }
     if (t->payload_var)
@@ -383,12 +384,26 @@ static void read_single(scope *s, const sx *form, const char *name, const sx *lh
     vec_push(s->a, out, r);
 }
 
+static bool mentions(const sx *x, const char *name)
+{
+    if (x->kind != SX_LIST)
+        return x->kind == SX_SYMBOL && strcmp(x->text, name) == 0;
+    for (i64 i = 0; i < x->n; i++) {
+        if (mentions(x->at[i], name))
+            return true;
+    }
+    return false;
+}
+
 static void read_multi_side(scope *s, const sx *x, bool left)
 {
     eqf_ctx *ctx = s->l->ctx;
     if (x->kind != SX_LIST || x->n == 0 || !is_variable(x->at[0]))
         sx_throw(ctx, s->file, x, "expected (?CLASS PATTERN ...)");
     eg_rule *r = s->r;
+    if (!left && x->n > 1 && find_var(s, x->at[0]->text) == EG_ROOT &&
+        mentions(x->at[1], x->at[0]->text))
+        sx_throw(ctx, s->file, x->at[1], "variable %s is made by this pattern", x->at[0]->text);
     u32 v = variable(s, x->at[0], true, false);
     if (x->n == 1) {
         if (!left)

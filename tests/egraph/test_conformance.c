@@ -1,5 +1,5 @@
-/* The conformance suite as it is, in each match mode and with proofs. The two largest members of
- * each family run in the automatic mode only. */
+/* The conformance suite as it is, and further cases, in each match mode and with proofs. The two
+ * largest members of each family run in the automatic mode only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include "egraph/suite.h"
 
 #define SUITE EQF_TEST_DIR "/conformance/egg-suite.eqf"
+#define FURTHER EQF_TEST_DIR "/conformance/further.eqf"
 
 typedef struct tally {
     int cases, failed;
@@ -42,7 +43,7 @@ static bool is_heavy(const char *name)
 }
 
 /* Runs every case, or every light one. */
-static tally run(eqf_match_mode match, bool proofs, bool all)
+static tally run(const char *file, eqf_match_mode match, bool proofs, bool all)
 {
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     arena *a = arena_new(ctx, 0);
@@ -51,15 +52,15 @@ static tally run(eqf_match_mode match, bool proofs, bool all)
     TRY(ctx, trap_)
     {
         i64 n;
-        char *text = file_read(a, SUITE, 1 << 22, &n);
-        eg_suite *s = eg_suite_read(ctx, a, SUITE, (eqf_text){text, (size_t)n});
+        char *text = file_read(a, file, 1 << 22, &n);
+        eg_suite *s = eg_suite_read(ctx, a, file, (eqf_text){text, (size_t)n});
         const char **names = NEW_N(a, const char *, s->cases.n);
         eqf_suite_options o = {.match = match, .proofs = proofs, .repeat = 1, .cases = names};
         for (i64 i = 0; i < s->cases.n; i++) {
             if (all || !is_heavy(s->cases.at[i].name))
                 names[o.case_count++] = s->cases.at[i].name;
         }
-        eqf_suite_run(ctx, SUITE, (eqf_text){text, (size_t)n}, &o, note, &t);
+        eqf_suite_run(ctx, file, (eqf_text){text, (size_t)n}, &o, note, &t);
     }
     assert_int_equal(trap_.status, EQF_OK);
     arena_free(a);
@@ -70,7 +71,7 @@ static tally run(eqf_match_mode match, bool proofs, bool all)
 static void test_auto(void **state)
 {
     (void)state;
-    tally t = run(EQF_MATCH_AUTO, false, true);
+    tally t = run(SUITE, EQF_MATCH_AUTO, false, true);
     assert_true(t.cases > 80);
     assert_int_equal(t.failed, 0);
 }
@@ -78,21 +79,32 @@ static void test_auto(void **state)
 static void test_full(void **state)
 {
     (void)state;
-    assert_int_equal(run(EQF_MATCH_FULL, false, false).failed, 0);
+    assert_int_equal(run(SUITE, EQF_MATCH_FULL, false, false).failed, 0);
 }
 
 static void test_delta(void **state)
 {
     (void)state;
-    assert_int_equal(run(EQF_MATCH_DELTA, false, false).failed, 0);
+    assert_int_equal(run(SUITE, EQF_MATCH_DELTA, false, false).failed, 0);
 }
 
 static void test_proofs(void **state)
 {
     (void)state;
-    tally t = run(EQF_MATCH_AUTO, true, false);
+    tally t = run(SUITE, EQF_MATCH_AUTO, true, false);
     assert_int_equal(t.failed, 0);
     assert_true(t.proofs > 100);
+}
+
+static void test_further(void **state)
+{
+    (void)state;
+    static const eqf_match_mode modes[] = {EQF_MATCH_AUTO, EQF_MATCH_FULL, EQF_MATCH_DELTA};
+    for (int k = 0; k < 6; k++) {
+        tally t = run(FURTHER, modes[k % 3], k >= 3, true);
+        assert_true(t.cases >= 20);
+        assert_int_equal(t.failed, 0);
+    }
 }
 
 static eqf_case_result last;
@@ -124,7 +136,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto),  cmocka_unit_test(test_full), cmocka_unit_test(test_delta),
-        cmocka_unit_test(test_proofs), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_proofs), cmocka_unit_test(test_further),
+        cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
