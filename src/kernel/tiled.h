@@ -25,6 +25,14 @@ typedef struct known {
     i64 depth;
 } known;
 
+/* A constant operand in `prepare`d panels: [columns / width][summed][width]. */
+typedef struct panels {
+    u32 source;
+    ir_atom n, outer, inner;
+    kn_loc loc;
+    kn_operand bound;
+} panels;
+
 typedef struct tiler {
     kn_lower *l;
     kn_job j;
@@ -41,6 +49,7 @@ typedef struct tiler {
     tile *running;     /* by component: inside its loop */
     kn_operand *bound; /* by term in memory */
     bool *is_bound;
+    VEC(panels) packed;
 } tiler;
 
 typedef VEC(u32) term_list;

@@ -239,11 +239,79 @@ static bool may_refer(const tiler *t, const frame *f, u32 operand, ir_atoms axes
     return true;
 }
 
+/* May it be packed once, before anything runs? */
+static bool may_pack(const tiler *t, const frame *f, u32 operand, ir_atom n, ir_atoms axes)
+{
+    u32 source = kt_source_of(t, f, operand);
+    return n.i && ir_has(axes, n) && may_refer(t, f, operand, axes) && t->l->constant[source] &&
+           !t->j.constant && kt_extent_of(t, axes, n) > 1;
+}
+
+/* The source's panels as wide as the tile, made when they are first asked for. */
+static const panels *panels_of(tiler *t, u32 source, ir_atom n, ir_atoms summed)
+{
+    kn_lower *l = t->l;
+    for (i64 i = 0; i < t->packed.n; i++)
+        if (t->packed.at[i].source == source && t->packed.at[i].n.i == n.i)
+            return &t->packed.at[i];
+    const kn_loc *from = &l->at[source];
+    i64 width = t->lanes[n.i], count = 0;
+    panels x = {.source = source, .n = n};
+    x.outer = kn_fresh(l, ir_extent(t->p, n) / width);
+    x.inner = kn_fresh(l, width);
+    kn_loc cut = *from;
+    ir_atom *dims = NEW_N(l->a, ir_atom, from->dims.n + 1), *order = NEW_N(l->a, ir_atom, from->dims.n + 1);
+    i64 *stride = NEW_N(l->a, i64, from->dims.n + 1);
+    for (i64 i = 0; i < from->dims.n; i++) {
+        bool is_cut = from->dims.at[i].i == n.i;
+        dims[i] = is_cut ? x.outer : from->dims.at[i];
+        stride[i] = is_cut ? from->stride[i] * width : from->stride[i];
+    }
+    dims[from->dims.n] = x.inner;
+    stride[from->dims.n] = kn_stride(from, n);
+    cut.dims = (ir_atoms){dims, from->dims.n + 1};
+    cut.stride = stride;
+    for (i64 pass = 0; pass < 2; pass++)
+        for (i64 i = 0; i < from->dims.n; i++)
+            if (ir_has(summed, dims[i]) == (pass == 1))
+                order[count++] = dims[i];
+    order[count++] = x.inner;
+    x.loc = kn_loc_new(l, from->dtype, order, count);
+    kn_copy(l, source, &x.loc, KN_OUT, &cut);
+    x.bound = kn_job_bind(&t->j, &x.loc, KN_IN);
+    vec_push(t->a, &t->packed, x);
+    return &t->packed.at[t->packed.n - 1];
+}
+
+/* Where the tile lies in them: rows of what is summed, columns side by side. */
+static kn_place panel_place(tiler *t, const panels *x, const tile *like, ir_atoms axes)
+{
+    kn_place p = {.buffer = x->bound.buffer, .at = kn_const_affine(x->bound.base), .rank = like->n};
+    for (i64 i = 0; i < x->loc.dims.n; i++) {
+        ir_atom d = x->loc.dims.at[i];
+        if (d.i == x->outer.i)
+            p.at = kn_affine_sum(t->a, p.at, t->at[x->n.i],
+                                 x->loc.stride[i] / t->lanes[x->n.i]);
+        else if (ir_has(axes, d))
+            p.at = kn_affine_sum(t->a, p.at, t->at[d.i], x->loc.stride[i]);
+    }
+    for (i64 d = 0; d < like->n; d++) {
+        ir_atom atom = like->dims[d];
+        p.shape[d] = kt_extent_of(t, axes, atom);
+        p.stride[d] = atom.i == 0        ? 0
+                      : atom.i == x->n.i ? 1
+                                         : kn_stride(&x->loc, atom);
+    }
+    return p;
+}
+
 /* How well vectors run along the right operand's columns; 0: not at all. */
 static int rate(const tiler *t, const frame *f, const product *x, ir_atoms axes)
 {
     i64 n = kt_extent_of(t, axes, x->n), m = kt_extent_of(t, axes, x->m);
     bool refers = may_refer(t, f, x->right, axes);
+    if (may_pack(t, f, x->right, x->n, axes))
+        return 6;
     if (refers && stride_in(t, f, x->right, x->n) == 1 && n > 1)
         return 5;
     bool left_runs = !may_refer(t, f, x->left, axes) || stride_in(t, f, x->left, x->k) == 1;
@@ -348,8 +416,15 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
     kt_extents(t, &out, axes, shape);
     bool row_runs = x.kind != KN_DOT_ROWDOT || stride_in(t, f, x.left, x.k) == 1;
     kn_value l = operand(t, f, x.left, left, row_runs, axes, x.k);
-    bool columns_run = x.kind != KN_DOT_FMA || stride_in(t, f, x.right, x.n) == 1;
-    kn_value r = operand(t, f, x.right, right, columns_run, axes, x.k);
+    kn_value r;
+    if (x.kind == KN_DOT_FMA && may_pack(t, f, x.right, x.n, axes)) {
+        const panels *of = panels_of(t, kt_source_of(t, f, x.right), x.n, node->attr.axis);
+        kn_place p = panel_place(t, of, &right, axes);
+        r = kn_ref(m, &p);
+    } else {
+        bool columns_run = x.kind != KN_DOT_FMA || stride_in(t, f, x.right, x.n) == 1;
+        r = operand(t, f, x.right, right, columns_run, axes, x.k);
+    }
     kn_value start = acc ? kt_arrange(t, *acc, &out, axes) : kn_state(m, IR_SUM, type, 2, shape);
     out.v = kn_dot_add(m, x.kind, start, l, r, kn_const_affine(0), 0);
     i64 block[2];
