@@ -60,7 +60,7 @@ static const bad suites[] = {
     {"1:37", "(case x (rules (rule r (f ?x) => ?x :when)))"},
     {"1:41", "(case x (rules (rule r (f ?x) => ?x :fp sloppy)))"},
     {"1:44", "(case x (rules (multi m (?p (f ?x)) => (?n (g ?n)))))"},
-    {"1:46", "(case x (rules (multi m (?p (f ?x)) => (?p (g ?n)) (?n (h ?x)))))"},
+    {"1:47", "(case x (rules (multi m (?p (f ?x)) => (?p (g ?n)) (?n (h ?x)))))"},
     {"1:24", "(case x (limits :nodes many))"},
     {"1:17", "(case x (limits :apples 3))"},
     {"1:20", "(case x (scheduler fast))"},
