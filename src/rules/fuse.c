@@ -295,14 +295,16 @@ static reduction record_of_reduction(rl_fuser *f, const rl_enode *n)
     i64 body = n->kids[0];
     body_search s = {f, n->label.par, rl_reach_near(f->r, body)};
     rl_smallest forms;
-    rl_reach_smallest(f->r, in_body, &s, &forms);
-    u32 kid = record_of(&s, &forms, body, NEW_N(f->a, u32, f->r->n));
-    if (!kid)
-        return out;
-    u32 payload = eqf_head_payload(f->g->lang, eqf_node_head(f->g->engine, n->node));
-    out.record = rl_terms_make(f->t, IR_reduce, n->label.reducer, payload, &kid, 1);
-    out.size = forms.size[body];
-    out.name = forms.name[body];
+    arena *scratch = arena_child(f->a);
+    rl_reach_smallest(f->r, scratch, in_body, &s, body, &forms);
+    u32 kid = record_of(&s, &forms, body, NEW_N(scratch, u32, f->r->n));
+    if (kid) {
+        u32 payload = eqf_head_payload(f->g->lang, eqf_node_head(f->g->engine, n->node));
+        out.record = rl_terms_make(f->t, IR_reduce, n->label.reducer, payload, &kid, 1);
+        out.size = forms.size[body];
+        out.name = forms.name[body];
+    }
+    arena_free(scratch);
     return out;
 }
 

@@ -62,10 +62,12 @@ const u64 *rl_reach_must(const rl_reach *r, i64 place);
 const u64 *rl_reach_near(const rl_reach *r, i64 place);
 /* -1 when the class is no reduction over exactly these axes. */
 i64 rl_item_find(const rl_reach *r, i64 place, u64 par);
-/* Smallest forms made of the e-nodes that `admits` lets in; a leaf counts without its operands. */
+/* Smallest forms made of the e-nodes that `admits` lets in; a leaf counts without its operands. Of
+ * the places that forms of `root` can be made of; root < 0: of all. *out lives in `a`. */
 typedef enum rl_admit { RL_OUT, RL_INNER, RL_LEAF } rl_admit;
 typedef rl_admit rl_admits(void *user, const rl_enode *n);
-void rl_reach_smallest(const rl_reach *r, rl_admits *admits, void *user, rl_smallest *out);
+void rl_reach_smallest(const rl_reach *r, arena *a, rl_admits *admits, void *user, i64 root,
+                       rl_smallest *out);
 
 /* ---- one reduction whose body needs others over the same axes (chain.c) ------------------------ */
 

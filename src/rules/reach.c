@@ -105,32 +105,62 @@ static void sort_by_size(i64 *at, i64 n, const i64 *size, i64 *spare)
     }
 }
 
-void rl_reach_smallest(const rl_reach *r, rl_admits *admits, void *user, rl_smallest *out)
+/* What forms of `root` can be made of, ascending, with what `admits` says of the e-nodes there;
+ * root < 0: everything. Returns how many. */
+static i64 find_cone(const rl_reach *r, arena *a, rl_admits *admits, void *user, i64 root, u8 *how,
+                     i64 *cone)
 {
-    out->size = NEW_N(r->a, i64, r->n);
-    out->name = NEW_N(r->a, u64, r->n);
-    out->node = NEW_N(r->a, eqf_node, r->n);
-    u8 *how = NEW_N(r->a, u8, r->nodes.n);
-    for (i64 k = 0; k < r->n; k++)
-        out->size[k] = FAR;
-    for (i64 i = 0; i < r->nodes.n; i++)
-        how[i] = (u8)admits(user, &r->nodes.at[i]);
-    for (bool more = true; more;) {
-        more = false;
-        for (i64 i = 0; i < r->nodes.n; i++) {
-            const rl_enode *n = &r->nodes.at[i];
-            i64 size = how[i] == RL_OUT ? FAR : how[i] == RL_LEAF ? 1 : size_of(n, out->size);
-            if (size >= out->size[n->place])
-                continue;
-            out->size[n->place] = size;
-            more = true;
+    bool *is_in = NEW_N(a, bool, r->n);
+    i64 *stack = NEW_N(a, i64, r->n), depth = 0, n = 0;
+    for (i64 k = root < 0 ? 0 : root; k < (root < 0 ? r->n : root + 1); k++) {
+        is_in[k] = true;
+        stack[depth++] = k;
+    }
+    while (depth > 0) {
+        i64 k = stack[--depth];
+        for (i64 i = r->first[k]; i < r->first[k + 1]; i++) {
+            const rl_enode *x = &r->nodes.at[i];
+            how[i] = (u8)admits(user, x);
+            for (i64 j = 0; j < x->arity && how[i] == RL_INNER; j++)
+                if (!is_in[x->kids[j]]) {
+                    is_in[x->kids[j]] = true;
+                    stack[depth++] = x->kids[j];
+                }
         }
     }
-    /* Names in order of size: those of operands are known. */
-    i64 *order = NEW_N(r->a, i64, r->n), *spare = NEW_N(r->a, i64, r->n), n_order = 0;
     for (i64 k = 0; k < r->n; k++)
-        if (out->size[k] < FAR)
-            order[n_order++] = k;
+        if (is_in[k])
+            cone[n++] = k;
+    return n;
+}
+
+void rl_reach_smallest(const rl_reach *r, arena *a, rl_admits *admits, void *user, i64 root,
+                       rl_smallest *out)
+{
+    out->size = NEW_N(a, i64, r->n);
+    out->name = NEW_N(a, u64, r->n);
+    out->node = NEW_N(a, eqf_node, r->n);
+    u8 *how = NEW_N(a, u8, r->nodes.n);
+    i64 *cone = NEW_N(a, i64, r->n), n_cone = find_cone(r, a, admits, user, root, how, cone);
+    for (i64 k = 0; k < r->n; k++)
+        out->size[k] = FAR;
+    for (bool more = true; more;) {
+        more = false;
+        for (i64 j = 0; j < n_cone; j++)
+            for (i64 i = r->first[cone[j]]; i < r->first[cone[j] + 1]; i++) {
+                const rl_enode *n = &r->nodes.at[i];
+                i64 size = how[i] == RL_OUT ? FAR : how[i] == RL_LEAF ? 1 : size_of(n, out->size);
+                if (size >= out->size[n->place])
+                    continue;
+                out->size[n->place] = size;
+                more = true;
+            }
+    }
+    /* Names in order of size: those of operands are known. */
+    i64 *order = NEW_N(a, i64, n_cone), *spare = NEW_N(a, i64, n_cone), n_order = 0;
+    for (i64 j = 0; j < n_cone; j++)
+        if (out->size[cone[j]] < FAR)
+            order[n_order++] = cone[j];
     sort_by_size(order, n_order, out->size, spare);
     for (i64 j = 0; j < n_order; j++) {
         i64 k = order[j];
@@ -235,16 +265,51 @@ static bool lower(const rl_reach *r, u64 *sets, bool is_near, i64 k, u64 *all, u
     return true;
 }
 
+/* By place, the places with an e-node over it: those of place k are at[first[k]] up to the next. */
+typedef struct users {
+    i64 *first, *at;
+} users;
+
+static users find_users(const rl_reach *r, arena *a)
+{
+    users u = {.first = NEW_N(a, i64, r->n + 2)};
+    i64 *end = u.first + 1; /* of place k: where its next user goes, at last where the next begins */
+    for (i64 i = 0; i < r->nodes.n; i++)
+        for (i64 j = 0; j < r->nodes.at[i].arity; j++)
+            end[r->nodes.at[i].kids[j] + 1]++;
+    for (i64 k = 0; k < r->n; k++)
+        end[k + 1] += end[k];
+    u.at = NEW_N(a, i64, end[r->n] + 1);
+    for (i64 i = 0; i < r->nodes.n; i++)
+        for (i64 j = 0; j < r->nodes.at[i].arity; j++)
+            u.at[end[r->nodes.at[i].kids[j]]++] = r->nodes.at[i].place;
+    return u;
+}
+
+/* The greatest fixpoint, whatever the order: places are looked at again when an operand fell. */
 static u64 *fixpoint(const rl_reach *r, bool is_near)
 {
     u64 *sets = NEW_N(r->a, u64, r->n * r->words);
-    u64 *all = NEW_N(r->a, u64, r->words), *one = NEW_N(r->a, u64, r->words);
+    arena *scratch = arena_child(r->a);
+    u64 *all = NEW_N(scratch, u64, r->words), *one = NEW_N(scratch, u64, r->words);
+    bool *is_stale = NEW_N(scratch, bool, r->n);
+    users u = find_users(r, scratch);
     memset(sets, 0xFF, (size_t)(r->n * r->words) * sizeof *sets);
+    memset(is_stale, true, (size_t)r->n * sizeof *is_stale);
     for (bool more = true; more;) {
         more = false;
-        for (i64 k = 0; k < r->n; k++)
-            more = lower(r, sets, is_near, k, all, one) || more;
+        for (i64 k = 0; k < r->n; k++) {
+            if (!is_stale[k])
+                continue;
+            is_stale[k] = false;
+            if (!lower(r, sets, is_near, k, all, one))
+                continue;
+            more = true;
+            for (i64 i = u.first[k]; i < u.first[k + 1]; i++)
+                is_stale[u.at[i]] = true;
+        }
     }
+    arena_free(scratch);
     return sets;
 }
 
@@ -300,7 +365,7 @@ rl_reach *rl_reach_new(arena *a, const rl_graph *g)
     r->must = fixpoint(r, false);
     r->near = fixpoint(r, true);
     rl_smallest forms;
-    rl_reach_smallest(r, in_any_form, r, &forms);
+    rl_reach_smallest(r, a, in_any_form, r, -1, &forms);
     r->forms = forms;
     return r;
 }
