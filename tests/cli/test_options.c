@@ -320,8 +320,6 @@ static void test_progress(void **state)
     }
     on_terminal("$E bench large.pkg --budget 2.5s --quiet", shown, sizeof shown);
     assert_string_equal(shown, "");
-    on_terminal("$E bench large.pkg --budget 0.1s", shown, sizeof shown);
-    assert_string_equal(shown, "");
     assert_int_equal(tool(&s, "$E bench large.pkg --budget 2.5s"), 0);
     assert_string_equal(s.err, "");
 }
@@ -344,8 +342,9 @@ static void test_interrupt(void **state)
         for (int json = 0; json < 2; json++) {
             char command[500];
             snprintf(command, sizeof command,
-                     "$E %s %s & p=$!; sleep 1; kill -INT $p; wait $p", cases[i].command,
-                     json ? "--json" : "");
+                     "$E %s %s & p=$!; sleep 1; while kill -INT $p 2>/dev/null; do sleep 1; done; "
+                     "wait $p",
+                     cases[i].command, json ? "--json" : "");
             tool(&s, command);
             expect_line(command, 130, "interrupted");
             if (cases[i].keeps && !strchr(s.out, '\n'))
