@@ -6,30 +6,17 @@
  *     must(c) = {c} + intersection over e-nodes n of c of the union over children k of n of must(k).
  * A partial solution costs at least what its decided e-nodes cost plus the cheapest e-node of every
  * other class that it must contain, each once. Classes are decided most constrained first, e-nodes
- * cheapest bound first; the incumbent is the greedy DAG. When time is over the incumbent stands and
- * the bound is that of the root. */
+ * cheapest bound first; the incumbent is the greedy DAG. Before that bound.c relaxes the problem and
+ * takes out e-nodes that no better solution has. When time is over the incumbent stands and the bound
+ * is the larger of the root's and the relaxation's. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "egraph/extract.h"
+#include "egraph/exact.h"
 
 #define MAX_MUST_CLASSES 8192
 #define MAX_DEPTH 50000
-
-typedef struct choice {
-    u32 node, nkids;
-    u32 *kids; /* dense classes, sorted, each once */
-    f64 cost;
-    u64 *must; /* union over the children */
-} choice;
-
-typedef struct cls {
-    u32 class_id, n;
-    choice *at;
-    f64 least;
-    u64 *must;
-} cls;
 
 typedef struct search {
     eqf_extraction *x;
@@ -318,6 +305,16 @@ void eg_exact(eqf_extraction *x, f64 seconds)
         add_class(s, x->roots[r]);
     for (u32 k = 0; k < s->n; k++)
         add_choices(s, k);
+    s->slack = 1e-9 * fmax(1, incumbent);
+    u8 *root = NEW_N(a, u8, s->n);
+    for (u32 r = 0; r < x->nroots; r++)
+        root[s->dense[x->roots[r]] - 1] = 1;
+    f64 relaxed = eg_relax(a, s->at, s->n, root, incumbent, s->slack, now_s() + seconds / 4);
+    if (relaxed >= incumbent - s->slack) {
+        x->exact = (eqf_exact_report){incumbent, true, 0};
+        arena_free(a);
+        return;
+    }
     s->words = s->n <= MAX_MUST_CLASSES ? (s->n + 63) / 64 : 0;
     if (s->words)
         make_must(s);
@@ -330,7 +327,6 @@ void eg_exact(eqf_extraction *x, f64 seconds)
     s->mark = NEW_N(a, u32, s->n);
     s->stack = NEW_N(a, u32, s->n + 1);
     s->best = incumbent;
-    s->slack = 1e-9 * fmax(1, incumbent);
     f64 bound = 0;
     for (u32 r = 0; r < x->nroots; r++) {
         u32 c = s->dense[x->roots[r]] - 1;
@@ -345,7 +341,7 @@ void eg_exact(eqf_extraction *x, f64 seconds)
                 x->choice[s->at[k].class_id] = s->at[k].at[s->best_choice[k]].node;
         }
     }
-    x->exact = (eqf_exact_report){s->timeout ? fmin(bound, s->best) : s->best, !s->timeout,
+    x->exact = (eqf_exact_report){s->timeout ? fmin(fmax(bound, relaxed), s->best) : s->best, !s->timeout,
                                   s->explored};
     arena_free(a);
 }
