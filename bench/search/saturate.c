@@ -1,5 +1,6 @@
-/* Sizes after each phase beside those of the design's model (`!`: over 1.3 times), with times, and
- * with --rules what each rule of the first phase did: bench_saturate [--rules] PROGRAM.eqf ... */
+/* Sizes after each phase beside those of the design's model (`!`: over 1.3 times), with times;
+ * with --rules what each rule of the first phase did; with --split DIM after a split of that dim
+ * into four: bench_saturate [--rules] [--split DIM] PROGRAM.eqf ... */
 #include <stdio.h>
 #include <time.h>
 
@@ -70,7 +71,8 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, row *r)
+static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, const char *split,
+                            row *r)
 {
     rl_graph_options o = {
         .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .limits = eqf_limits_default()};
@@ -81,6 +83,11 @@ static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, ro
     note(r, P0, g, run, 0);
     run = rl_graph_saturate(g, NULL);
     note(r, ALGEBRA, g, run, (t1 = now_ms()) - t0);
+    for (u32 d = 1; split && d < (u32)p->atoms.n; d++)
+        if (strcmp(ir_atom_name(p, (ir_atom){d}), split) == 0) {
+            rl_graph_split(g, (ir_atom){d}, 4);
+            run = rl_graph_saturate(g, NULL);
+        }
     run = rl_graph_tile(g, NULL);
     note(r, TILES, g, run, (t0 = now_ms()) - t1);
     run.stop = rl_graph_fuse(g, mode).stop;
@@ -88,7 +95,7 @@ static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, ro
     return g;
 }
 
-static void one(eqf_ctx *ctx, const char *path, bool with_rules)
+static void one(eqf_ctx *ctx, const char *path, bool with_rules, const char *split)
 {
     arena *a = arena_new(ctx, 0);
     i64 n;
@@ -96,10 +103,10 @@ static void one(eqf_ctx *ctx, const char *path, bool with_rules)
     ir_program *p = ir_read(a, path, text, n);
     const char *name = intern_text(p->names, p->name);
     row r = {.stop = EQF_STOP_SATURATED};
-    run_phases(a, p, RL_FUSE_LATE, &r);
-    rl_graph *g = run_phases(a, p, RL_FUSE_NODE, &r);
+    run_phases(a, p, RL_FUSE_LATE, split, &r);
+    rl_graph *g = run_phases(a, p, RL_FUSE_NODE, split, &r);
     const model *m = NULL;
-    for (i64 i = 0; i < COUNT_OF(models); i++)
+    for (i64 i = 0; i < COUNT_OF(models) && !split; i++)
         if (strcmp(models[i].name, name) == 0)
             m = &models[i];
     printf("%-23s", name);
@@ -118,6 +125,12 @@ static void one(eqf_ctx *ctx, const char *path, bool with_rules)
     arena_free(a);
 }
 
+static void all(eqf_ctx *ctx, char **paths, int n, bool with_rules, const char *split)
+{
+    for (int i = 0; i < n; i++)
+        one(ctx, paths[i], with_rules, split);
+}
+
 int main(int argc, char **argv)
 {
     eqf_ctx *ctx = eqf_ctx_new(NULL);
@@ -128,10 +141,15 @@ int main(int argc, char **argv)
         printf(" %8s %7s ", stage_names[stage], "model");
     printf(" %7s %7s %7s %7s\n", "alg ms", "tile ms", "node ms", "MiB");
     bool with_rules = argc > 1 && strcmp(argv[1], "--rules") == 0;
+    int first = 1 + with_rules;
+    const char *split = NULL;
+    if (argc > first + 1 && strcmp(argv[first], "--split") == 0) {
+        split = argv[first + 1];
+        first += 2;
+    }
     trap t;
     TRY (ctx, t)
-        for (int i = 1 + with_rules; i < argc; i++)
-            one(ctx, argv[i], with_rules);
+        all(ctx, argv + first, argc - first, with_rules, split);
     if (t.status && eqf_diag_count(ctx)) {
         eqf_diag d = eqf_diag_get(ctx, 0);
         fprintf(stderr, "bench_saturate: %s: %s: %s\n", d.file, d.place, d.message);

@@ -103,9 +103,39 @@ static void list_gather(const lister *l)
              "(free (join (from ?P) (to ?P)) ?K)", "on operands that have the dims of the map");
 }
 
+/* Steps that are derived, not matched: what they are found and judged by is in fuse.c, visit.c. */
+static void list_fusion(const lister *l)
+{
+    static const char reduction[] = "(reduce R ?x :par ?P)";
+    list(l, "fusion", "bundle.plain", RL_EXACT, reduction,
+         "(get (loop (comp R ?x) ... :par ?P) (comp R ?x))", "",
+         "beside reductions over the same axes that need not each other's results");
+    list(l, "fusion", "bundle.join", RL_EXACT, "(get (loop ?c ... :par ?P) ?c)",
+         "(get (loop ?c ?d ... :par ?P) ?c)", "", "with what the other component needs");
+    list(l, "fusion", "loop.rolled", RL_REASSOCIATED, reduction,
+         "(get (loop ?s (comp R ?y ?h ?s) :par ?P) (comp R ?y ?h ?s))", "",
+         "where ?x needs the result of ?s: ?y is ?x with results so far, ?h moves what was "
+         "accumulated; several producers alike");
+    list(l, "fusion", "loop.split", RL_REASSOCIATED, reduction,
+         "(op (get (loop ?s (comp R ?y) :par ?P) (comp R ?y)) (get ... ?s))", "",
+         "where what ?x has of the result is a factor that can wait for the end");
+    list(l, "fusion", "loop.reducer", RL_REASSOCIATED, reduction,
+         "(get (loop (comp REDUCER ?leaf ... :result k) ... :par ?P) ...)", "",
+         "any other repair: a state of several slots");
+    list(l, "fusion", "visit", RL_EXACT, "(loop ?c ... :par ?P)",
+         "(loop ?c ... :par ?P :visit RANGES)", "",
+         "where a mask leaves other tiles without effect");
+    list(l, "fusion", "visit.approx", RL_APPROXIMATE, "(loop ?c ... :par ?P)",
+         "(loop ?c ... :par ?P :visit RANGES)", "",
+         "the same for a mask with a large negative number, where every row has a live position");
+    list(l, "structural", "normalise", RL_EXACT, "(loop ?d ?c ?c ... :par ?P)",
+         "(loop ?c ?d ... :par ?P)", "", "components are a set");
+}
+
 void rl_list_implied(arena *a, rl_implied_list *out)
 {
     lister l = {a, out};
+    list_fusion(&l);
     list(&l, "refinement", "combine", RL_EXACT, "?x", "(comb (view ?x :par ?V) :par ?V)",
          "(same ?V ?x)", "where it has a view along all of its dims, and is computed");
     list(&l, "structural", "view-of-combination", RL_EXACT, "(view (comb ?t :par ?V) :par ?V)",
