@@ -418,6 +418,28 @@ static bool is_over(const rl_graph *g, eqf_stop *why)
     return is_full || is_cancelled;
 }
 
+/* A component that stands alone is the reduction of its body: other forms of that take part in what
+ * follows, and nothing is computed twice. */
+static bool unite_plain(rl_fuser *f, u32 id, u8 *seen)
+{
+    rl_record x = f->t->at.at[id];
+    bool changed = false;
+    if (seen[id] || x.op == IR_NO_OP)
+        return false;
+    seen[id] = 1;
+    for (i64 i = 0; i < x.n; i++)
+        changed = unite_plain(f, x.kids[i], seen) || changed;
+    if (x.op != IR_get)
+        return changed;
+    rl_record loop = f->t->at.at[x.kids[0]], comp = f->t->at.at[x.kids[1]];
+    if (loop.op != IR_loop || comp.op != IR_comp || comp.n != 1)
+        return changed;
+    u64 par = f->g->payloads.at[loop.payload].par;
+    u32 reduce = rl_terms_make(f->t, IR_reduce, comp.reducer,
+                               rl_par_payload(f->g, IR_reduce, par), comp.kids, 1);
+    return (reduce && rl_fuse_unite(f, reduce, id, "bundle")) || changed;
+}
+
 static bool repair_round(rl_fuser *f, rl_fuse_report *report)
 {
     VEC(found) all = {0};
@@ -443,6 +465,9 @@ static bool repair_round(rl_fuser *f, rl_fuse_report *report)
         const rl_chain *c = &all.at[i].chain;
         for (i64 k = 0; k < c->n; k++)
             changed = rl_fuse_unite(f, c->reduction[k], c->value[k], all.at[i].reason) || changed;
+        u8 *seen = NEW_N(f->a, u8, f->t->at.n);
+        for (i64 k = 0; k < c->n; k++)
+            changed = unite_plain(f, c->value[k], seen) || changed;
     }
     return changed;
 }
