@@ -54,6 +54,8 @@ static void print_reduce(c_printer *p, const kn_ins *x)
 {
     const kn_ins *of = kn_def(p->k, x->args[0]);
     const c_value *in = &p->values[x->args[0].i], *out = &p->values[x->out.i];
+    if (out->home == C_NOWHERE)
+        return;
     long long before = 1, after = 1, n = of->shape[x->axis];
     for (i64 d = 0; d < of->rank; d++) {
         if (d < x->axis)

@@ -126,6 +126,39 @@ term_list kt_below(const tiler *t, arena *a, const u32 *roots, i64 n)
     return out;
 }
 
+/* Which terms below the roots would be used where we are: not in a loop that binds an axis anew that
+ * they depend on. What is in memory is left out. */
+static bool *used_here(const tiler *t, arena *a, const u32 *roots, i64 n)
+{
+    i64 atoms = t->p->atoms.n;
+    bool *used = NEW_N(a, bool, t->p->nodes.n), **bound = NEW_N(a, bool *, t->p->nodes.n);
+    u32 highest = 0;
+    for (i64 i = 0; i < n; i++) {
+        bound[roots[i]] = NEW_N(a, bool, atoms);
+        highest = MAX(highest, roots[i]);
+    }
+    for (u32 k = highest; k > 0; k--) {
+        const ir_node *node = kt_node_of(t, k);
+        if (!bound[k] || kt_is_in_memory(t, k))
+            continue;
+        used[k] = true;
+        for (i64 i = 0; i < t->needed[k].n; i++)
+            used[k] = used[k] && !bound[k][t->needed[k].at[i].i];
+        bool is_get = node->op == IR_get && kt_node_of(t, node->args[0].i)->op == IR_loop;
+        i64 count = is_get ? 1 : node->op == IR_run ? 0 : node->arg_count;
+        for (i64 i = 0; i < count; i++) {
+            bool **of = &bound[node->args[i].i], is_new = !*of;
+            if (is_new)
+                *of = NEW_N(a, bool, atoms);
+            for (i64 d = 0; d < atoms; d++) {
+                bool here = bound[k][d] || (kt_is_loop(t, k) && ir_has(node->attr.par, (ir_atom){(u32)d}));
+                (*of)[d] = is_new ? here : (*of)[d] && here;
+            }
+        }
+    }
+    return used;
+}
+
 static bool needs(const tiler *t, arena *a, u32 k, u32 other)
 {
     term_list all = kt_below(t, a, &k, 1);
@@ -149,8 +182,9 @@ void kt_settle(tiler *t, const u32 *roots, i64 n)
     for (;;) {
         arena *scratch = arena_child(t->a);
         term_list all = kt_below(t, scratch, roots, n), wanted = {0}, free = {0};
+        const bool *used = used_here(t, scratch, roots, n);
         for (i64 i = 0; i < all.n; i++)
-            if (kt_is_loop(t, all.at[i]) && !is_done(t, all.at[i]) && kt_is_ready(t, all.at[i]))
+            if (used[all.at[i]] && kt_is_loop(t, all.at[i]) && !is_done(t, all.at[i]) && kt_is_ready(t, all.at[i]))
                 vec_push(scratch, &wanted, all.at[i]);
         for (i64 i = 0; i < wanted.n; i++) {
             bool waits = false;
@@ -179,6 +213,7 @@ void kt_hoist(tiler *t, const u32 *roots, i64 n, bool themselves)
     arena *scratch = arena_child(t->a);
     bool *seen = NEW_N(scratch, bool, t->p->nodes.n);
     bool *kept = NEW_N(scratch, bool, t->p->nodes.n);
+    const bool *used = used_here(t, scratch, roots, n);
     u32 highest = 0;
     for (i64 i = 0; i < n; i++) {
         seen[roots[i]] = true;
@@ -189,7 +224,7 @@ void kt_hoist(tiler *t, const u32 *roots, i64 n, bool themselves)
         const ir_node *node = kt_node_of(t, k);
         if (!seen[k] || kt_source_of(t, &t->outside, k))
             continue;
-        if (node->op != IR_loop && !kept[k] && kt_is_ready(t, k)) {
+        if (node->op != IR_loop && !kept[k] && used[k] && kt_is_ready(t, k)) {
             kt_value(t, &t->outside, k);
             continue;
         }
