@@ -23,7 +23,6 @@ typedef struct ex_rates {
 typedef struct ex_options {
     i64 most;           /* candidates to keep; 0: 64 */
     i64 most_sets;      /* structures to look at; 0: 1024 */
-    i64 most_kernels;   /* stored tiles beyond the outputs, plus 1; 0: 4 */
     ex_rates rates;
     const volatile bool *cancel; /* may be NULL: what was found so far is returned */
 } ex_options;

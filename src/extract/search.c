@@ -1,12 +1,13 @@
 /* Structures, what is stored in each, and a list of the cheapest.
  *
- * Every structure is priced twice: with nothing stored, and with the tiles stored that save most
- * work. For the best of them all sets of stored tiles are tried. */
+ * Every structure is priced twice: with nothing stored, and with everything stored that may be. For
+ * the best of them sets of stored tiles are tried: all where they are few; else downhill, one tile
+ * more or less at a time, from both ends. */
 #include <stdlib.h>
 
 #include "extract/impl.h"
 
-enum { STORABLE = 6, LOOKED_INTO = 32 };
+enum { STORABLE = 32, FEW = 5, LOOKED_INTO = 32, DESCENDED = 6 };
 
 typedef struct ranking {
     arena *a;
@@ -30,8 +31,9 @@ static f64 price(ranking *q, const ex_space *s, const eqf_node *chosen, const i6
     return c.bound_us;
 }
 
-static void consider(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored,
-                     i64 n)
+/* Its price; into the list where it belongs there. */
+static f64 consider(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored,
+                    i64 n)
 {
     arena *own = arena_child(q->a);
     ex_candidate c = {.program = ex_write(s, own, chosen, stored, n)};
@@ -42,7 +44,7 @@ static void consider(ranking *q, const ex_space *s, const eqf_node *chosen, cons
         at--;
     if (at >= q->most) {
         arena_free(own);
-        return;
+        return c.bound_us;
     }
     vec_push(q->a, &q->best, c);
     for (i64 i = q->best.n - 1; i > at; i--)
@@ -50,24 +52,48 @@ static void consider(ranking *q, const ex_space *s, const eqf_node *chosen, cons
     q->best.at[at] = c;
     if (q->best.n > q->most)
         q->best.n = q->most;
+    return c.bound_us;
 }
 
-static i64 most_stored(const ranking *q)
+static i64 members(u32 set, const i64 *places, i64 n, i64 *out)
 {
-    return (q->options->most_kernels > 0 ? q->options->most_kernels : 4) - 1;
+    i64 count = 0;
+    for (i64 i = 0; i < n; i++)
+        if (set >> i & 1)
+            out[count++] = places[i];
+    return count;
 }
 
-/* All subsets of the storable tiles with at most so many members. */
-static void store_some(ranking *q, const ex_space *s, const eqf_node *chosen)
+/* All subsets. */
+static void store_any(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *places,
+                      i64 n)
 {
-    i64 places[STORABLE], stored[STORABLE], n = ex_storable(s, chosen, places, STORABLE);
-    for (u32 set = 0; set < 1u << n; set++) {
-        i64 count = 0;
-        for (i64 i = 0; i < n; i++)
-            if (set >> i & 1)
-                stored[count++] = places[i];
-        if (count <= most_stored(q))
-            consider(q, s, chosen, stored, count);
+    i64 stored[STORABLE];
+    for (u32 set = 0; set < 1u << n; set++)
+        consider(q, s, chosen, stored, members(set, places, n, stored));
+}
+
+/* The best change of one tile, as long as it pays. */
+static void descend(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *places,
+                    i64 n, u32 set)
+{
+    i64 stored[STORABLE];
+    f64 best = consider(q, s, chosen, stored, members(set, places, n, stored));
+    for (bool more = true; more && !(q->options->cancel && *q->options->cancel);) {
+        u32 next = set;
+        more = false;
+        for (i64 i = 0; i < n; i++) {
+            u32 other = set ^ 1u << i;
+            f64 bound = price(q, s, chosen, stored, members(other, places, n, stored));
+            if (bound < best) {
+                best = bound;
+                next = other;
+                more = true;
+            }
+        }
+        if (more)
+            consider(q, s, chosen, stored, members(next, places, n, stored));
+        set = next;
     }
 }
 
@@ -93,7 +119,7 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     for (i64 i = 0; i < all.n && !(options->cancel && *options->cancel); i++) {
         if (!ex_choose(s, &all.at[i], chosen))
             continue;
-        i64 places[STORABLE], n = ex_storable(s, chosen, places, MIN(most_stored(&q), STORABLE));
+        i64 places[STORABLE], n = ex_storable(s, chosen, places, STORABLE - 1);
         f64 none = price(&q, s, chosen, NULL, 0), some = n ? price(&q, s, chosen, places, n) : none;
         vec_push(scratch, &order, ((priced){i, MIN(none, some)}));
     }
@@ -102,7 +128,13 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     report.sets = order.n;
     for (i64 i = 0; i < MIN(order.n, LOOKED_INTO); i++) {
         ex_choose(s, &all.at[order.at[i].structure], chosen);
-        store_some(&q, s, chosen);
+        i64 places[STORABLE], n = ex_storable(s, chosen, places, STORABLE - 1);
+        if (n <= FEW) {
+            store_any(&q, s, chosen, places, n);
+        } else if (i < DESCENDED) {
+            descend(&q, s, chosen, places, n, (1u << n) - 1);
+            descend(&q, s, chosen, places, n, 0);
+        }
     }
     for (i64 i = 0; i < q.best.n; i++)
         ir_verify(q.best.at[i].program, "extraction");
