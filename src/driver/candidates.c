@@ -10,17 +10,31 @@ static rl_fp least_exact(eqf_accuracy accuracy)
     return accuracy == EQF_STRICT ? RL_REASSOCIATED : RL_APPROXIMATE;
 }
 
+typedef struct polling {
+    f64 deadline;
+    const volatile bool *cancel;
+} polling;
+
+static bool is_over(void *user)
+{
+    const polling *p = user;
+    return rt_now() > p->deadline || (p->cancel && *p->cancel);
+}
+
 ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_options *options,
                             f64 seconds, i64 most, rt_peaks peaks, search_times *times)
 {
     f64 started = rt_now();
+    polling poll = {started + seconds, options->cancel};
     rl_graph_options graph = {.rules = rl_ruleset_shipped(a),
                               .fp = least_exact(options->accuracy),
                               .parameters_are_inputs = options->parameters_are_inputs,
-                              .limits = eqf_limits_default()};
+                              .limits = eqf_limits_default(),
+                              .cancelled = is_over,
+                              .user = &poll};
     graph.limits.iterations = -1;
     graph.limits.nodes = MOST_NODES;
-    graph.limits.seconds = seconds;
+    graph.limits.seconds = -1;
     rl_graph *g = rl_graph_new(a, p->ir, &graph);
     rl_graph_saturate(g, NULL);
     rl_graph_tile(g, NULL);
