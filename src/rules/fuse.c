@@ -170,41 +170,86 @@ bool rl_fuse_unite(rl_fuser *f, u32 left, u32 right, const char *reason)
     return changed || d.is_new;
 }
 
-/* ---- the text of a record -------------------------------------------------------------------- */
+/* ---- hints for proofs ------------------------------------------------------------------------ */
 
-static void print_own(const rl_fuser *f, str *out, eqf_node n)
+/* Copies records into the graph's own table, what is not looked into as the term that explanations
+ * show for it. */
+typedef struct hint {
+    rl_fuser *f;
+    u32 *keys, *values; /* by e-node, open addressing */
+    i64 n, size;
+} hint;
+
+static i64 slot_of(const hint *h, u32 key)
 {
-    const eqf_egraph *e = f->g->engine;
-    eqf_head head = eqf_node_head(e, n);
-    i64 arity = eqf_head_arity(f->g->lang, head);
-    str_add(out, arity ? "(" : "");
-    eg_print_head(f->g->lang, out, head.i);
-    for (i64 i = 0; i < arity && out->n < LONGEST; i++) {
-        str_add_char(out, ' ');
-        print_own(f, out, rl_fuse_kid(f, n, i));
-    }
-    eg_print_payload(f->g->lang, out, head.i);
-    str_add(out, arity ? ")" : "");
+    i64 i = (i64)(key * 2654435761u & (u32)(h->size - 1));
+    while (h->keys[i] && h->keys[i] != key)
+        i = (i + 1) & (h->size - 1);
+    return i;
 }
 
-static void print_record(const rl_fuser *f, str *out, u32 id)
+static void remember(hint *h, u32 key, u32 value)
 {
-    const rl_record *x = &f->t->at.at[id];
-    if (x->op == IR_NO_OP && !x->head.i) {
-        print_own(f, out, (eqf_node){x->payload});
-        return;
+    if (2 * h->n >= h->size) {
+        hint old = *h;
+        h->size = MAX(256, 2 * h->size);
+        h->keys = NEW_N(h->f->a, u32, h->size);
+        h->values = NEW_N(h->f->a, u32, h->size);
+        for (i64 i = 0; i < old.size; i++)
+            if (old.keys[i]) {
+                i64 k = slot_of(h, old.keys[i]);
+                h->keys[k] = old.keys[i];
+                h->values[k] = old.values[i];
+            }
     }
-    eqf_head head = x->op == IR_NO_OP
-                        ? x->head
-                        : rl_operator_head(f->g, x->op, x->reducer, x->n, x->payload);
-    str_add(out, x->n ? "(" : "");
-    eg_print_head(f->g->lang, out, head.i);
-    for (i64 i = 0; i < x->n && out->n < LONGEST; i++) {
-        str_add_char(out, ' ');
-        print_record(f, out, x->kids[i]);
+    i64 k = slot_of(h, key);
+    h->n += !h->keys[k];
+    h->keys[k] = key;
+    h->values[k] = value;
+}
+
+static u32 own_term(hint *h, eqf_node n)
+{
+    rl_graph *g = h->f->g;
+    if (h->size && h->keys[slot_of(h, n.i)])
+        return h->values[slot_of(h, n.i)];
+    eqf_head head = eqf_node_head(g->engine, n);
+    u32 id = 0;
+    if (rl_leaf_of(g, head)) {
+        id = rl_terms_leaf(g->hints, head);
+    } else {
+        i64 arity = eqf_head_arity(g->lang, head);
+        u32 *kids = NEW_N(h->f->a, u32, arity);
+        bool all = true;
+        for (i64 i = 0; i < arity && all; i++) {
+            kids[i] = own_term(h, rl_fuse_kid(h->f, n, i));
+            all = kids[i] != 0;
+        }
+        rl_label l = rl_node_label(g, head);
+        if (all)
+            id = rl_terms_make(g->hints, l.op, l.reducer, eqf_head_payload(g->lang, head), kids,
+                               arity);
     }
-    eg_print_payload(f->g->lang, out, head.i);
-    str_add(out, x->n ? ")" : "");
+    remember(h, n.i, id);
+    return id;
+}
+
+static u32 shown(hint *h, u32 id, u32 *done)
+{
+    const rl_fuser *f = h->f;
+    rl_record x = f->t->at.at[id];
+    if (done[id])
+        return done[id];
+    if (x.op == IR_NO_OP)
+        return done[id] = x.head.i ? rl_terms_leaf(f->g->hints, x.head)
+                                   : own_term(h, (eqf_node){x.payload});
+    u32 *kids = NEW_N(f->a, u32, x.n);
+    for (i64 i = 0; i < x.n; i++) {
+        kids[i] = shown(h, x.kids[i], done);
+        if (!kids[i])
+            return 0;
+    }
+    return done[id] = rl_terms_make(f->g->hints, x.op, x.reducer, x.payload, kids, x.n);
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
@@ -369,9 +414,10 @@ static const char *new_reason(rl_fuser *f, u32 term)
     rl_graph *g = f->g;
     if (!g->options.explain)
         return "loop";
-    str text = str_new(g->a);
-    print_record(f, &text, term);
-    vec_push(g->a, &g->chains, str_text(&text));
+    hint h = {.f = f};
+    if (!g->hints)
+        g->hints = rl_terms_new(g, g->a);
+    vec_push(g->a, &g->chains, shown(&h, term, NEW_N(f->a, u32, f->t->at.n)));
     return arena_printf(g->a, "loop.%lld", (long long)g->chains.n - 1);
 }
 

@@ -1,5 +1,5 @@
 /* Judges of fusion: they see the texts of both sides, derive the right one from the left one again
- * and replay the certificate of a repair. The text that a reason "loop.N" refers to is a hint, it
+ * and replay the certificate of a repair. The term that a reason "loop.N" refers to is a hint, it
  * says where to look: nothing in it is taken for granted. */
 #include <stdlib.h>
 
@@ -74,7 +74,7 @@ static bool is_repaired(rl_terms *t, const char *number, u32 left, u32 right)
     long k = strtol(number, &end, 10);
     if (end == number || *end || k < 0 || k >= g->chains.n)
         return false;
-    u32 term = rl_terms_read(t, g->chains.at[k]);
+    u32 term = rl_terms_copy(t, g->hints, g->chains.at[k]);
     rl_chain chain;
     if (!term || rl_chain_check(t, term, &chain))
         return false;

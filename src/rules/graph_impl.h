@@ -57,7 +57,8 @@ struct rl_graph {
     VEC(eqf_rules *) loaded; /* all ever: explanations refer to earlier sets too */
     const char *rules_text;  /* those of files, as the engine reads them */
     eqf_class *classes;      /* by term */
-    VEC(const char *) chains; /* texts of reductions that were repaired: hints for proofs */
+    struct rl_terms *hints;   /* for proofs: where to look, never what to believe */
+    VEC(u32) chains;          /* reductions that were repaired, terms of `hints` */
     VEC(u64) tried;           /* hashes of those that were looked at */
     VEC(eqf_class) readouts;  /* of those that became operators over a loop's results */
     bool has_conflict;
@@ -202,6 +203,8 @@ u32 rl_terms_make(rl_terms *t, ir_op op, ir_reducer reducer, u32 payload, const 
 u32 rl_terms_opaque(rl_terms *t, rl_type type, u32 number);
 /* 0 also for text that is no term of the graph's language. */
 u32 rl_terms_read(rl_terms *t, const char *text);
+/* A term of another table, 0 for none. */
+u32 rl_terms_copy(rl_terms *t, const rl_terms *from, u32 id);
 /* Equal but for the order of unordered operands. */
 bool rl_terms_same(const rl_terms *t, u32 x, u32 y);
 

@@ -176,6 +176,28 @@ u32 rl_terms_read(rl_terms *t, const char *text)
     return all->n == 1 ? read(t, all->at[0]) : 0;
 }
 
+static u32 copy(rl_terms *t, const rl_terms *from, u32 id, u32 *done)
+{
+    const rl_record *x = &from->at.at[id];
+    if (done[id] || !id)
+        return done[id];
+    if (x->op == IR_NO_OP)
+        return done[id] = x->head.i ? rl_terms_leaf(t, x->head)
+                                    : rl_terms_opaque(t, x->type, x->payload);
+    u32 *kids = NEW_N(t->a, u32, x->n);
+    for (i64 i = 0; i < x->n; i++) {
+        kids[i] = copy(t, from, x->kids[i], done);
+        if (!kids[i])
+            return 0;
+    }
+    return done[id] = rl_terms_make(t, x->op, x->reducer, x->payload, kids, x->n);
+}
+
+u32 rl_terms_copy(rl_terms *t, const rl_terms *from, u32 id)
+{
+    return copy(t, from, id, NEW_N(t->a, u32, from->at.n));
+}
+
 bool rl_terms_same(const rl_terms *t, u32 x, u32 y)
 {
     return t->at.at[x].spelling == t->at.at[y].spelling;
