@@ -85,21 +85,27 @@ static void make(eg *g, eg_class_index *x)
     }
 }
 
-static eg_class_index *entry(eg *g, eg_indexes *all, u32 op)
+bool eg_index_room(eg *g, eg_indexes *all, u32 more)
+{
+    if (all->cap - all->n >= more)
+        return true;
+    u32 cap = MAX(8, 2 * all->cap + more);
+    eg_class_index *p = eg_resize(g, all->at, (i64)sizeof *p * all->cap, (i64)sizeof *p * cap);
+    if (!p) {
+        g->fail = EQF_OK;
+        return false;
+    }
+    g->scratch_bytes += (i64)sizeof *p * (cap - all->cap);
+    all->at = p;
+    all->cap = cap;
+    return true;
+}
+
+static eg_class_index *entry(eg_indexes *all, u32 op)
 {
     for (u32 i = 0; i < all->n; i++) {
         if (all->at[i].op == op)
             return &all->at[i];
-    }
-    if (all->n == all->cap) {
-        u32 cap = MAX(8, 2 * all->cap);
-        eg_class_index *p =
-            eg_resize(g, all->at, (i64)sizeof *p * all->cap, (i64)sizeof *p * cap);
-        if (!p)
-            return NULL;
-        g->scratch_bytes += (i64)sizeof *p * (cap - all->cap);
-        all->at = p;
-        all->cap = cap;
     }
     all->at[all->n] = (eg_class_index){.op = op};
     return &all->at[all->n++];
@@ -108,9 +114,7 @@ static eg_class_index *entry(eg *g, eg_indexes *all, u32 op)
 const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watermark, bool nodes,
                                    u32 work)
 {
-    eg_class_index *x = entry(g, all, op);
-    if (!x)
-        return NULL;
+    eg_class_index *x = entry(all, op);
     if (x->range && x->watermark == watermark)
         return x;
     x->work += work;

@@ -849,6 +849,8 @@ void eg_search_run(eg_search *s)
     }
     if (!find_fixed(&m, &bound))
         return;
+    if (s->indexes && !eg_index_room(g, s->indexes, natoms))
+        s->indexes = NULL; /* lists do */
     m.inner = 0;
     for (u32 k = 0; k < natoms; k++) {
         for (u32 i = 0; i < natoms; i++) {

@@ -123,6 +123,8 @@ typedef struct eg_indexes {
     eg_class_index *at;
     u32 n, cap;
 } eg_indexes;
+/* Room for the indexes of `more` operators, so that a search can hold pointers to them. */
+bool eg_index_room(eg *g, eg_indexes *all, u32 more);
 /* The index of an operator with one head and 1 to 4 operands, or NULL while lists that cost `work`
  * more are cheaper than making it. */
 const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watermark, bool nodes,
