@@ -59,7 +59,7 @@ static fact value_of(const rl_label *l, const fact *x, i64 n, bool guards, bool 
     switch (l->op) {
     case IR_where:
         if (x[0].is_mask && lossy && x[2].is_known && x[2].value < VANISHES)
-            return known(-INFINITY);
+            return known((f64)-INFINITY);
         if (x[0].is_mask)
             return x[2].is_known ? x[2] : (fact){.is_finite = x[2].is_finite};
         if (x[1].is_known && x[2].is_known && x[1].value == x[2].value)
