@@ -354,7 +354,8 @@ static void every_layer_is_fused(void **state)
     for (i64 n = 1; n <= 3; n++) {
         rl_graph_options o = {.rules = rl_ruleset_shipped(a),
                               .fp = RL_REASSOCIATED,
-                              .limits = eqf_limits_default()};
+                              .limits = eqf_limits_default(),
+                              .explain = n == 3};
         o.limits.seconds = -1;
         rl_graph *g = rl_graph_new(a, layers(a, n), &o);
         rl_graph_saturate(g, NULL);
@@ -364,6 +365,15 @@ static void every_layer_is_fused(void **state)
         repairs[n] = report.repairs;
         for (u64 cut = 0; cut < 2 && n < 3; cut++)
             check_worth(g, a, "layers", cut);
+        for (i64 i = 0; i < g->chains.n; i++) { /* the last layer's terms are long as text */
+            rl_terms *t = rl_terms_new(g, a);
+            rl_chain chain;
+            const char *wrong =
+                rl_chain_check(t, rl_terms_copy(t, g->hints, g->chains.at[i]), &chain);
+            if (wrong)
+                fail_msg("layers: repair %lld: %s", (long long)i, wrong);
+        }
+        assert_true(n < 3 || g->chains.n == report.repairs);
     }
     assert_true(repairs[1] >= 3);
     assert_int_equal(repairs[2] - repairs[1], repairs[3] - repairs[2]);
