@@ -43,11 +43,42 @@ static void note_precondition(fe_lower *l, const char *text)
     vec_push(l->p->a, &l->p->preconditions, id);
 }
 
+static void mark_symbols(const fe_expr *e, bool *used)
+{
+    if (e && e->op == FE_EXPR_SYMBOL)
+        used[e->symbol] = true;
+    for (u32 i = 0; e && i < e->n; i++)
+        mark_symbols(e->at[i], used);
+}
+
+/* Symbols that a size or a number has. One that only says how an example input lay in memory (its
+ * strides), or that nothing has, fixes nothing. */
+static bool *used_symbols(fe_lower *l)
+{
+    bool *used = NEW_N(l->a, bool, l->source->n_symbols + 1);
+    bool *laid = NEW_N(l->a, bool, l->source->n_symbols + 1);
+    const fe_graph *g = l->source->graph;
+    for (i64 k = 0; k < g->n_values; k++) {
+        const fe_value *v = &g->values[k];
+        for (i64 d = 0; d < v->rank; d++) {
+            mark_symbols(v->sizes[d], used);
+            if (v->strides)
+                mark_symbols(v->strides[d], laid);
+        }
+        mark_symbols(v->offset, laid);
+        mark_symbols(v->number, used);
+    }
+    for (i64 i = 0; i < l->source->n_symbols; i++)
+        used[i] = used[i] || (!laid[i] && l->source->symbols[i].has_hint);
+    return used;
+}
+
 static void fix_symbols(fe_lower *l, const fe_read_options *o, size_list *sizes)
 {
     const fe_program *s = l->source;
     l->symbol_values = NEW_N(l->a, i64, s->n_symbols);
     l->symbol_known = NEW_N(l->a, bool, s->n_symbols);
+    const bool *used = used_symbols(l);
     for (i64 k = 0; k < o->n_dims; k++) {
         bool is_known = false;
         for (i64 i = 0; i < s->n_symbols; i++)
@@ -70,6 +101,8 @@ static void fix_symbols(fe_lower *l, const fe_read_options *o, size_list *sizes)
             l->symbol_values[i] = 2; /* stands in: what uses it is a boundary */
         l->symbol_known[i] =
             is_given || symbol->depends_on_data || (o->use_hints && symbol->has_hint);
+        if (!used[i])
+            continue;
         vec_push(l->a, sizes,
                  (fe_size){symbol->name, l->symbol_values[i], !is_given, symbol->depends_on_data});
     }
