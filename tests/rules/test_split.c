@@ -113,7 +113,12 @@ static void random_programs(void **state)
         rl_graph_saturate(g, NULL);
         ir_atom d = {1 + (u32)seed % 6};
         if (g->atom_index.n > (i64)d.i && g->atom_index.at[d.i] && ir_extent(p, d) > 2) {
-            rl_graph_split(g, d, 2);
+            ir_split first = rl_graph_split(g, d, 2);
+            ir_atom other = {1 + (u32)(seed / 6 + seed) % 6}; /* a part once more, or another */
+            ir_atom next = seed % 3 ? first.inner : other;
+            if (seed % 2 && next.i != d.i && g->atom_index.n > (i64)next.i &&
+                g->atom_index.at[next.i] && ir_extent(g->own, next) > 2)
+                rl_graph_split(g, next, 2);
             o.limits.nodes = 800;
             eqf_egraph_set_limits(g->engine, o.limits);
             rl_graph_saturate(g, NULL);

@@ -15,19 +15,34 @@ typedef struct worth {
     const char *wrong;  /* NULL, or two terms of a class that differ */
 } worth;
 
+/* The position along an atom that the value has, itself or by its parts; none. */
+static inline ir_term worth_position(ir_program *p, ir_atoms dims, ir_atom d)
+{
+    if (ir_has(dims, d))
+        return ir_iota(p, d);
+    for (i64 i = 0; i < p->splits.n; i++) {
+        ir_split s = p->splits.at[i];
+        if (s.whole.i != d.i)
+            continue;
+        ir_term outer = worth_position(p, dims, s.outer), inner = worth_position(p, dims, s.inner);
+        if (outer.i && inner.i)
+            return ir_2(p, IR_add, ir_2(p, IR_mul, outer, ir_i(p, DT_i64, ir_extent(p, s.inner))),
+                        inner);
+    }
+    return (ir_term){0};
+}
+
 /* Zero in dead lanes: what they hold means nothing. */
 static inline ir_term worth_live(ir_program *p, ir_term t)
 {
     for (i64 i = 0; i < p->splits.n; i++) {
         ir_split s = p->splits.at[i];
         ir_atoms d = ir_get(p, t)->dims;
-        if (!ir_is_ragged(p, s.outer) || !ir_has(d, s.outer) || !ir_has(d, s.inner))
+        ir_term at = ir_has(d, s.whole) ? (ir_term){0} : worth_position(p, d, s.whole);
+        if (!at.i || !ir_is_ragged(p, s.outer))
             continue;
         dtype type = (dtype)ir_get(p, t)->dtype;
         ir_term zero = dtype_is_float(type) ? ir_f(p, type, 0) : ir_i(p, type, 0);
-        ir_term first =
-            ir_2(p, IR_mul, ir_iota(p, s.outer), ir_i(p, DT_i64, ir_extent(p, s.inner)));
-        ir_term at = ir_2(p, IR_add, first, ir_iota(p, s.inner));
         t = ir_where(p, ir_2(p, IR_lt, at, ir_i(p, DT_i64, ir_extent(p, s.whole))), t, zero);
     }
     return t;
