@@ -5,6 +5,9 @@
  * are results, everything else is a leaf. What is free of results and meets one directly, or does
  * not vary with the tile, is a leaf as a whole, so that the solver sees what matters.
  *
+ * Several axes are one to the solver: a stand-in atom of as many positions takes the place of theirs,
+ * in every leaf that has any of them, and they come back when components are written.
+ *
  * A repair whose accumulators each move by a factor of earlier accumulators becomes components of
  * its own: (comp R body transport producers), whose body is the contribution with the results so
  * far; what waits for the end becomes operators over the results. Any other becomes one reducer
@@ -26,6 +29,7 @@ typedef struct chain {
     ir_term *term;
     /* the system */
     ir_program *p;
+    ir_atom flat; /* the stand-in for several axes; none for one */
     u32 reduction[RL_MAX_REDUCTIONS];
     rl_reduction at[RL_MAX_REDUCTIONS];
     i64 n;
@@ -134,9 +138,45 @@ static bool visit(chain *c, u32 id, bool *seen)
     return true;
 }
 
+static bool has_any(ir_atoms set, ir_atoms of)
+{
+    for (i64 i = 0; i < of.n; i++)
+        if (ir_has(set, of.at[i]))
+            return true;
+    return false;
+}
+
+/* A set of atoms with the stand-in for those of the axes. */
+static ir_atoms flat_set(chain *c, ir_atoms set)
+{
+    ir_atoms axes = rl_unmask(c->g, c->a, c->par);
+    if (!c->flat.i || !has_any(set, axes))
+        return set;
+    ir_atom *at = NEW_N(c->a, ir_atom, set.n + 1);
+    i64 n = 0;
+    for (i64 i = 0; i < set.n; i++)
+        if (!ir_has(axes, set.at[i]))
+            at[n++] = set.at[i];
+    at[n++] = c->flat; /* the last atom of the program */
+    return (ir_atoms){at, n};
+}
+
+/* And back. */
+static ir_atoms real_set(const chain *c, ir_atoms set)
+{
+    if (!c->flat.i || !ir_has(set, c->flat))
+        return set;
+    u64 mask = c->par;
+    for (i64 i = 0; i < set.n; i++)
+        if (set.at[i].i != c->flat.i)
+            mask |= rl_mask(c->g, (ir_atoms){&set.at[i], 1});
+    ir_atoms out = rl_unmask(c->g, c->a, mask);
+    return ir_atoms_set(c->g->own, out.at, out.n);
+}
+
 static ir_term add_input(chain *c, const char *name, const rl_type *type, rl_sign sign)
 {
-    ir_atoms d = rl_unmask(c->g, c->a, type->dims);
+    ir_atoms d = flat_set(c, rl_unmask(c->g, c->a, type->dims));
     ir_dim *dims = NEW_N(c->a, ir_dim, d.n);
     for (i64 i = 0; i < d.n; i++)
         dims[i] = (ir_dim){ir_extent(c->p, d.at[i]), {&d.at[i], 1}};
@@ -193,9 +233,25 @@ static ir_term term_of(chain *c, u32 id)
         ir_attr attr = c->g->payloads.at[x->payload].attr;
         if (x->op == IR_reduce)
             attr.reducer = (u8)x->reducer;
+        u64 axis = rl_mask(c->g, attr.axis) & c->par;
+        if (axis && axis != c->par)
+            stop(c, "a reduction over a part of the axes");
+        attr.axis = flat_set(c, attr.axis);
         result = ir_make(c->p, x->op == IR_tile_matmul ? IR_matmul : x->op, attr, args, n);
     }
     return c->term[id] = result;
+}
+
+static bool add_flat(chain *c)
+{
+    i64 extent = 1;
+    if (!(c->par & (c->par - 1)))
+        return true;
+    for (u64 rest = c->par; rest; rest &= rest - 1)
+        if (!mul_i64(extent, c->g->extent[__builtin_ctzll(rest)], &extent))
+            return stop(c, "axes of too many positions");
+    c->flat = ir_atom_new(c->p, "flat", extent);
+    return true;
 }
 
 static bool read_system(chain *c, u32 id)
@@ -209,14 +265,14 @@ static bool read_system(chain *c, u32 id)
     if (x->op != IR_reduce || !par_of(c, x))
         return stop(c, "no reduction over axes");
     c->par = par_of(c, x);
-    if (c->par & (c->par - 1))
-        return stop(c, "more than one axis"); /* the checker folds one */
     if (!visit(c, id, NEW_N(c->a, bool, c->count)))
         return false;
     if (c->n < 2)
         return stop(c, "it needs no other reduction over its axes");
     c->p = ir_program_new(c->a, "repair", "repair");
     rl_copy_atoms(c->p, c->g->own);
+    if (!add_flat(c))
+        return false;
     for (i64 k = 0; k < c->n; k++) {
         const char *name = arena_printf(c->a, "s%lld", (long long)k);
         c->at[k].value = add_input(c, name, &record(c, c->reduction[k])->type, RL_ANY);
@@ -224,11 +280,12 @@ static bool read_system(chain *c, u32 id)
     for (i64 k = 0; k < c->n; k++)
         c->at[k].body = term_of(c, record(c, c->reduction[k])->kids[0]);
     c->system = (rl_system){.p = c->p,
-                            .axis = rl_unmask(c->g, c->a, c->par),
+                            .axis = c->flat.i ? (ir_atoms){&c->flat, 1}
+                                              : rl_unmask(c->g, c->a, c->par),
                             .at = c->at,
                             .n = c->n,
                             .signs = c->signs.at};
-    return true;
+    return !c->reason;
 }
 
 static bool solve(chain *c)
@@ -341,6 +398,7 @@ static u32 tile_term(parts *x, tile_copy *copy, ir_term t)
             return 0;
     }
     ir_attr attr = n->attr;
+    attr.axis = real_set(x->c, attr.axis);
     if (n->op == IR_cast && record(x->c, kids[0])->type.dtype == attr.dtype)
         return done[t.i] = kids[0];
     ir_op op = n->op == IR_matmul ? IR_tile_matmul : n->op;
@@ -515,6 +573,60 @@ static void join_leaves(leaf_list *all, const rl_lambda *l)
     }
 }
 
+/* The dims of the record that an input of the system stands for. */
+static ir_atoms real_dims(const chain *c, ir_term input)
+{
+    for (i64 k = 0; k < c->inputs.n; k++)
+        if (c->inputs.at[k].i == input.i)
+            return rl_unmask(c->g, c->a, record(c, c->leaves.at[k])->type.dims);
+    return (ir_atoms){0};
+}
+
+/* The lambda with the axes' own atoms. */
+static const ir_program *unflattened(chain *c, const rl_lambda *l)
+{
+    const ir_program *p = l->p;
+    if (!c->flat.i)
+        return p;
+    ir_program *q = ir_program_new(c->a, "reducer", "reducer");
+    rl_copy_atoms(q, c->g->own);
+    ir_term *done = NEW_N(c->a, ir_term, p->nodes.n);
+    i64 leaves = p->inputs.n - l->leaf_count;
+    for (i64 i = 0; i < p->inputs.n; i++) {
+        ir_port port = p->inputs.at[i];
+        if (i >= leaves) {
+            ir_atoms d = real_dims(c, l->leaves[i - leaves]);
+            ir_dim *dims = NEW_N(c->a, ir_dim, d.n);
+            for (i64 j = 0; j < d.n; j++)
+                dims[j] = (ir_dim){ir_extent(q, d.at[j]), {&d.at[j], 1}};
+            port.rank = d.n;
+            port.dims = dims;
+        }
+        port.name = intern_cstr(q->names, intern_text(p->names, port.name));
+        i64 added = ir_add_input(q, port);
+        done[p->inputs.at[i].term.i] = q->inputs.at[added].term;
+    }
+    for (i64 k = 1; k < p->nodes.n; k++) {
+        const ir_node *n = &p->nodes.at[k];
+        if (done[k].i)
+            continue;
+        ir_attr attr = n->attr;
+        attr.axis = real_set(c, attr.axis);
+        attr.to = real_set(c, attr.to);
+        ir_term *args = NEW_N(c->a, ir_term, n->arg_count);
+        for (i64 i = 0; i < n->arg_count; i++)
+            args[i] = done[n->args[i].i];
+        done[k] = ir_make(q, n->op, attr, args, n->arg_count);
+    }
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        ir_port port = p->outputs.at[i];
+        port.name = intern_cstr(q->names, intern_text(p->names, port.name));
+        port.term = done[port.term.i];
+        ir_add_output(q, port);
+    }
+    return q;
+}
+
 static ir_term lambda_over(chain *c, ir_program *q, const rl_lambda *l, bool has_lanes,
                            const leaf_list *leaves)
 {
@@ -525,7 +637,7 @@ static ir_term lambda_over(chain *c, ir_program *q, const rl_lambda *l, bool has
     for (i64 i = 0; i < n; i++) {
         i64 leaf = i - states - has_lanes;
         dtype type = leaf >= 0 ? (dtype)ir_get(c->p, leaves->at[leaf])->dtype : c->g->real;
-        ir_atoms dims = leaf >= 0    ? ir_get(c->p, leaves->at[leaf])->dims
+        ir_atoms dims = leaf >= 0    ? real_dims(c, leaves->at[leaf])
                         : i < states ? c->repair.slots[i % slots].dims
                                      : (ir_atoms){0};
         formals[i] = ir_formal(q, i, type, dims);
@@ -536,7 +648,7 @@ static ir_term lambda_over(chain *c, ir_program *q, const rl_lambda *l, bool has
         for (i64 k = 0; k < leaves->n; k++)
             if (leaves->at[k].i == l->leaves[i].i)
                 position[given + i] = states + has_lanes + k;
-    return ir_lambda_of(q, l->p, formals, n, position);
+    return ir_lambda_of(q, unflattened(c, l), formals, n, position);
 }
 
 static bool as_reducer(chain *c, rl_chain *out)
@@ -593,7 +705,13 @@ static rl_chain derive(chain *c, u32 term)
     }
     for (i64 k = 0; k < c->n; k++)
         out.fp = MAX(out.fp, c->repair.how[k].fp);
-    out.found = as_components(c, &out) || as_reducer(c, &out);
+    out.found = as_components(c, &out);
+    trap t;
+    if (!out.found)
+        TRY (arena_ctx(c->a), t) /* a sum over several axes of what has one has no tiled form */
+            out.found = as_reducer(c, &out);
+    if (!out.found && (t.status == EQF_E_NO_MEMORY || t.status == EQF_E_INTERRUPTED))
+        eqf_rethrow(arena_ctx(c->a), t.status);
     if (!out.found)
         out.reason = "the repaired form has another type";
     return out;

@@ -70,4 +70,27 @@ static inline const char *consumer_text(arena *a, rng *g)
     return str_text(&s);
 }
 
+/* The same with sums over two atoms; iotas have one. */
+static inline const char *consumer_two_atoms(arena *a, const char *text)
+{
+    static const char *const changes[][2] = {{"(T 23)", "(T 4) (U 5)"},
+                                             {"(M T))", "(M T U))"},
+                                             {"f64 (T))", "f64 (T U))"},
+                                             {":axis {T}", ":axis {T U}"},
+                                             {"f64 23)", "f64 20)"}};
+    str s = str_new(a);
+    while (*text) {
+        i64 k = 0;
+        while (k < COUNT_OF(changes) && strncmp(text, changes[k][0], strlen(changes[k][0])) != 0)
+            k++;
+        if (k < COUNT_OF(changes)) {
+            str_add(&s, changes[k][1]);
+            text += strlen(changes[k][0]);
+        } else {
+            str_add_char(&s, *text++);
+        }
+    }
+    return str_text(&s);
+}
+
 #endif

@@ -236,6 +236,25 @@ static void everything_is_worth_its_class(void **state)
     eqf_ctx_free(ctx);
 }
 
+static ir_program *read_or_null(arena *a, const char *text)
+{
+    ir_program *volatile p = NULL;
+    trap t;
+    TRY (arena_ctx(a), t)
+        p = ir_read(a, "chain", text, (i64)strlen(text));
+    assert_true(p || t.status == EQF_E_TYPE);
+    return p;
+}
+
+/* NULL: a sum over two atoms of a term that lacks one is no program. */
+static ir_program *random_chain(arena *a, rng *r, bool two_atoms)
+{
+    const char *text = consumer_text(a, r);
+    if (two_atoms)
+        return read_or_null(a, consumer_two_atoms(a, text));
+    return ir_read(a, "chain", text, (i64)strlen(text));
+}
+
 /* Random chains of reductions, and random programs over most operators. */
 static void random_programs(void **state)
 {
@@ -245,10 +264,12 @@ static void random_programs(void **state)
     for (i64 seed = 1; seed <= count; seed++) {
         arena *a = arena_new(ctx, 0);
         rng r = rng_new((u64)seed);
-        const char *text = consumer_text(a, &r);
-        ir_program *p = seed % 4 ? ir_read(a, "chain", text, (i64)strlen(text))
-                                 : wide_program(a, (u64)seed);
-        bool proved = seed % 16 == 6 || seed % 24 == 4;
+        ir_program *p = seed % 4 ? random_chain(a, &r, seed % 8 == 5) : wide_program(a, (u64)seed);
+        if (!p) {
+            arena_free(a);
+            continue;
+        }
+        bool proved = seed % 16 == 6 || seed % 24 == 4 || seed == 5;
         rl_graph_options o = {.rules = rl_ruleset_shipped(a),
                               .fp = RL_APPROXIMATE,
                               .limits = eqf_limits_default(),
