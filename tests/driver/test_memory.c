@@ -70,8 +70,8 @@ static eqf_status read_and_optimize(eqf_ctx *ctx)
     eqf_program *p;
     const eqf_optimize_report *report;
     eqf_status s = eqf_program_read(ctx, source, NULL, &p);
+    eqf_optimize_options at_once = {.budget_s = 0.01};
     if (s == EQF_OK)
-        eqf_optimize_options at_once = {.budget_s = 0.01};
         s = eqf_optimize(p, &at_once, package, &report);
     eqf_program_free(p);
     return s;
