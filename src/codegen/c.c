@@ -50,6 +50,39 @@ static void print_rows(c_printer *p, const kn_ins *x, const char *from, const ch
     c_line(p, "}");
 }
 
+enum { BUNDLE = 8, MOST_BUNDLED = 512 };
+
+/* Columns: BUNDLE partial results side by side, then those in pairs, since the error of a sum grows
+ * with the longest chain of additions. */
+static void print_columns(c_printer *p, const kn_ins *x, const char *from, long long before,
+                          long long n, long long after)
+{
+    long long whole = n / BUNDLE * BUNDLE, size = BUNDLE * after;
+    u32 to = p->values[x->out.i].storage;
+    c_line(p, "for (i64 j = 0; j < %lld; j++) {", before);
+    c_line(p, "%s s[%lld];", c_type(x->dtype), size);
+    c_line(p, "for (i64 l = 0; l < %lld; l++)", size);
+    c_line(p, "    s[l] = %s[j * %lld + l];", from, n * after);
+    c_line(p, "for (i64 k = %lld; k < %lld; k += %lld)", size, whole * after, size);
+    c_line(p, "    for (i64 l = 0; l < %lld; l++)", size);
+    char *next = arena_printf(p->a, "%s[j * %lld + k + l]", from, n * after);
+    c_line(p, "        s[l] = %s;", c_combine(p, x->sub, x->dtype, "s[l]", next));
+    for (long long k = whole; k < n; k++) {
+        c_line(p, "for (i64 l = 0; l < %lld; l++)", after);
+        next = arena_printf(p->a, "%s[j * %lld + %lld + l]", from, n * after, k * after);
+        char *mine = arena_printf(p->a, "s[%lld + l]", (k - whole) * after);
+        c_line(p, "    %s = %s;", mine, c_combine(p, x->sub, x->dtype, mine, next));
+    }
+    for (long long half = BUNDLE / 2; half > 0; half /= 2) {
+        c_line(p, "for (i64 l = 0; l < %lld; l++)", half * after);
+        next = arena_printf(p->a, "s[l + %lld]", half * after);
+        c_line(p, "    s[l] = %s;", c_combine(p, x->sub, x->dtype, "s[l]", next));
+    }
+    c_line(p, "for (i64 l = 0; l < %lld; l++)", after);
+    c_line(p, "    t%u[j * %lld + l] = s[l];", to, after);
+    c_line(p, "}");
+}
+
 static void print_reduce(c_printer *p, const kn_ins *x)
 {
     const kn_ins *of = kn_def(p->k, x->args[0]);
@@ -76,6 +109,11 @@ static void print_reduce(c_printer *p, const kn_ins *x)
         c_line(p, "%s v%u = %s[0];", c_local_type(x->dtype), out->storage, from);
     if (after == 1 && n >= 2 * p->vector_bytes / dtype_bytes(x->dtype) && c_is_regrouped(x)) {
         print_rows(p, x, from, scalar ? arena_printf(p->a, "v%u", out->storage) : NULL, before, n);
+        return;
+    }
+    if (!scalar && after > 1 && after <= MOST_BUNDLED && n >= 2 * BUNDLE &&
+        x->sub == IR_SUM && dtype_is_float(x->dtype)) {
+        print_columns(p, x, from, before, n, after);
         return;
     }
     char *to = scalar ? arena_printf(p->a, "v%u", out->storage)
