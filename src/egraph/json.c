@@ -343,7 +343,7 @@ static void read_top(loading *l)
     blank(r);
     if (r->p != r->end)
         FAIL_AT(r, here(r), "text after the object");
-    if (!nodes)
+    if (l->order.n == 0)
         FAIL_AT(r, here(r), "the file has no nodes");
 }
 
