@@ -6,9 +6,11 @@ CTEST = ctest --output-on-failure --parallel $(JOBS) --preset
 all: ## build build/equiforge (says what to install when something is missing)
 	@tools/deps --check
 	@cmake --preset release >/dev/null
-	@$(CMAKE_BUILD) release
+	@$(CMAKE_BUILD) release --target equiforge
 
-demo: deps all ## install what is missing, build, optimize a real .pt2, run, verify and time it
+demo: deps ## install what is missing, build, optimize a real .pt2, run, verify and time it
+	@cmake --preset release >/dev/null
+	@$(CMAKE_BUILD) release --target equiforge
 	@tools/demo build/equiforge
 
 test: deps ## install what is missing, build, run every test
@@ -36,6 +38,7 @@ lint: ## include graph, formatting, words
 	@tools/lint
 
 install: all ## install under $(or $(PREFIX),/usr/local)
+	@$(CMAKE_BUILD) release --target equiforge_shared
 	@cmake --install build --prefix $(or $(PREFIX),/usr/local)
 
 deps: ## install missing packages (Debian, Ubuntu); elsewhere name them
