@@ -126,6 +126,10 @@ const char *eqf_program_text(const eqf_program *program);
 
 /* ---- search --------------------------------------------------------------------------------- */
 
+/* What a rewrite may do to rounding. Sums may be taken in another order; with EQF_FAST also in forms
+ * that cancel on some inputs (a variance as the difference of two sums). A measured result must lose
+ * nothing to the program as it was read (EQF_STRICT), at most a factor of 2 beyond a floor (default),
+ * or stay within the tolerance (EQF_FAST). */
 typedef enum eqf_accuracy { EQF_DEFAULT, EQF_STRICT, EQF_FAST } eqf_accuracy;
 
 typedef enum eqf_fuse {
@@ -134,7 +138,7 @@ typedef enum eqf_fuse {
 } eqf_fuse;
 
 typedef struct eqf_search_options {
-    eqf_accuracy accuracy;      /* EQF_STRICT: no rules of class approx */
+    eqf_accuracy accuracy;      /* EQF_FAST: rules of class approx too */
     bool parameters_are_inputs; /* else what depends on them alone is computed once */
     const char *const *rules;   /* files with further rules */
     size_t rule_count;

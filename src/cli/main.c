@@ -27,7 +27,7 @@ static const cli_option inspect_options[] = {
 #define SEARCHING                                                                                  \
     {"--parameters", "constant|input",                                                             \
      "constant (default): folded and packed once; input: replaceable"},                            \
-    {"--accuracy", "strict|default|fast", "which rewrites are admitted"}
+    {"--accuracy", "strict|default|fast", "fast: also rewrites that cancel on some inputs"}
 
 static const cli_option search_options[] = {
     {"--rules", "F", "a file of further rules, tested first (repeatable)"},

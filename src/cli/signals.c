@@ -82,6 +82,7 @@ void cli_catch_signals(bool json)
     wants_json = json;
     catch (SIGINT, on_interrupt);
     catch (SIGTERM, on_interrupt);
+    catch (SIGHUP, on_interrupt);
     catch (SIGBUS, on_lost_file);
 }
 

@@ -5,9 +5,11 @@
 
 enum { MOST_NODES = 50000 };
 
-static rl_fp least_exact(eqf_accuracy accuracy)
+/* Rules that cancel are as good as the program on the inputs that it is verified with, and may lose
+ * everything on others (rows with a large mean): they are for those who ask for them. */
+rl_fp driver_rounding(eqf_accuracy accuracy)
 {
-    return accuracy == EQF_STRICT ? RL_REASSOCIATED : RL_APPROXIMATE;
+    return accuracy == EQF_FAST ? RL_APPROXIMATE : RL_REASSOCIATED;
 }
 
 typedef struct polling {
@@ -27,7 +29,7 @@ ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_o
     f64 started = rt_now();
     polling poll = {started + seconds, options->cancel};
     rl_graph_options graph = {.rules = rl_ruleset_shipped(a),
-                              .fp = least_exact(options->accuracy),
+                              .fp = driver_rounding(options->accuracy),
                               .parameters_are_inputs = options->parameters_are_inputs,
                               .limits = eqf_limits_default(),
                               .cancelled = is_over,

@@ -107,6 +107,9 @@ rt_range *driver_ranges(arena *a, const ir_program *p);
 /* ---- candidates.c -----------------------------------------------------------------------------
  */
 
+/* The least exact rules that are admitted. */
+rl_fp driver_rounding(eqf_accuracy accuracy);
+
 typedef struct search_times {
     f64 saturate_s, extract_s;
 } search_times;

@@ -384,11 +384,24 @@ static void write_texts(making *m)
     const eqf_program *p = m->program;
     pk_add(m->writer, "program.eqf", p->text, (i64)strlen(p->text));
     str proof = str_new(m->a);
-    str_printf(&proof,
-               "; The derivation of the form that the kernels compute from program.eqf.\n"
-               "; It has no step: the kernels compute the program as it was read.\n"
-               "(derivation (format 1)\n  (from \"%s\")\n  (to \"%s\")\n  (steps))\n",
-               p->digest, p->digest);
+    if (m->ir == p->ir) {
+        str_printf(&proof,
+                   "; The kernels compute program.eqf as it was read: the derivation has no step.\n"
+                   "(derivation (format 1)\n  (from \"%s\")\n  (to \"%s\")\n  (steps))\n",
+                   p->digest, p->digest);
+    } else {
+        str form = str_new(m->a);
+        ir_print(&form, m->ir);
+        char digest[33];
+        digest_hex(str_text(&form), form.n, digest);
+        str_printf(&proof,
+                   "; The kernels compute the form below, which the search found in the e-graph of\n"
+                   "; program.eqf. It was verified by value; its steps are not recorded here.\n"
+                   "(derivation (format 1)\n  (from \"%s\")\n  (to \"%s\")\n"
+                   "  (verified by-value))\n",
+                   p->digest, digest);
+        str_add(&proof, str_text(&form));
+    }
     pk_add(m->writer, "proof.eqf", str_text(&proof), proof.n);
     str header = str_new(m->a);
     pk_print_header(&header, &m->package);
@@ -499,17 +512,20 @@ static void publish(making *m, const char *path)
     pk_commit(m->writer);
 }
 
-/* Is it worth replacing the best? Faster beyond noise, and as accurate as asked for: with the
- * default accuracy no output loses more than a digit's half to the program as it was read. */
+/* Is it worth replacing the best? Faster beyond noise, and as accurate as asked for, measured against
+ * the program as it was read. */
 static bool is_better(const making *first, const making *x, f64 best_us)
 {
     if (!(x->verified.least_us < FASTER * best_us))
         return false;
-    for (i64 i = 0; i < x->ir->outputs.n && first->options.accuracy == EQF_DEFAULT; i++) {
+    f64 factor = first->options.accuracy == EQF_STRICT ? 1.1 : 2;
+    for (i64 i = 0; i < x->ir->outputs.n && first->options.accuracy != EQF_FAST; i++) {
         f64 floor = (dtype)x->ir->outputs.at[i].dtype == DT_f32
                         ? 1e-6
                         : compare_tolerance((dtype)x->ir->outputs.at[i].dtype) / 2;
-        if (x->verified.rel_l2[i] > MAX(2 * first->verified.rel_l2[i], floor))
+        if (first->options.accuracy == EQF_STRICT)
+            floor /= 10;
+        if (x->verified.rel_l2[i] > MAX(factor * first->verified.rel_l2[i], floor))
             return false;
     }
     return true;
@@ -592,8 +608,8 @@ static void improve(making *m, const char *path, f64 started)
             return;
         begin(m, arena_printf(m->a, "trying %lld of %lld, best %.3g us, as read %.3g us",
                               (long long)i + 1, (long long)found.n, r->best_us, r->unfused_us));
-        try_candidate(m, found.at[i].program, path, m->best_least_us);
         r->measured++;
+        try_candidate(m, found.at[i].program, path, m->best_least_us);
         r->tune_s = rt_now() - tuning;
     }
     r->stop = "exhausted";
@@ -630,6 +646,12 @@ static void optimize(making *m, const char *path)
     m->program->optimized.rel_l2 = rel_l2;
     m->program->optimized.package = arena_strdup(m->program->result, path);
     m->program->optimized.failure = arena_strdup(m->program->result, r->failure);
+    if (t.status == EQF_E_INTERRUPTED) {
+        eqf_ctx_clear(m->ctx);
+        eqf_throw(m->ctx, t.status, path, NULL,
+                  "interrupted: the package is the best so far (%.4g us, as read %.4g us)",
+                  r->best_us, r->unfused_us);
+    }
     if (t.status != EQF_OK)
         eqf_rethrow(m->ctx, t.status);
 }

@@ -82,7 +82,7 @@ static void enter(searching *s, const rl_ruleset *rules)
     const eqf_search_options *o = &s->options;
     rl_graph_options options = {
         .rules = rules,
-        .fp = o->accuracy == EQF_STRICT ? RL_REASSOCIATED : RL_APPROXIMATE,
+        .fp = driver_rounding(o->accuracy),
         .parameters_are_inputs = o->parameters_are_inputs,
         .limits = eqf_limits_default(),
         .cancelled = is_over,
