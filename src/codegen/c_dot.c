@@ -314,6 +314,8 @@ void c_dot(c_printer *p, const kn_ins *x)
 {
     const c_value *c = &p->values[x->args[0].i], *r = &p->values[x->out.i];
     const kn_ins *def = kn_def(p->k, x->args[0]);
+    if (r->home == C_NOWHERE)
+        return;
     rows acc = {NULL, x->shape[1]}, out = {NULL, x->shape[1]};
     if (c->home == C_ARRAY) {
         acc.base = arena_printf(p->a, "t%u", c->storage);
