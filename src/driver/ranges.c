@@ -1,5 +1,5 @@
-/* What integers an input may hold. An index operand of gather or scatter must lie in [0, extent);
- * that demand is carried backwards through operators that move, convert, shift, count or choose
+/* What integers an input may hold. An index operand of gather or scatter must lie in [0, extent), an
+ * integer divisor must not be 0; that demand is carried backwards through operators that move, convert, shift, count or choose
  * values, until it reaches inputs. Demands on one input intersect; one that leaves nothing is
  * dropped (after `where(i < 0, i + n, i)` both branches demand, and the plain one comes first).
  * Whatever computes an index in another way is left alone: the run itself checks every index. */
@@ -126,6 +126,13 @@ static void ask_indices(walk *w, const ir_node *n)
         ask(w, n->args[1 + i], 0, ir_extent(w->p, n->attr.axis.at[i]) - 1);
 }
 
+static bool divides(const ir_program *p, const ir_node *n)
+{
+    bool is_division = n->op == IR_floordiv || n->op == IR_truncdiv || n->op == IR_mod ||
+                       n->op == IR_fmod;
+    return is_division && dtype_kind_of((dtype)ir_get(p, n->args[1])->dtype) == DK_INT;
+}
+
 rt_range *driver_ranges(arena *a, const ir_program *p)
 {
     walk w = {p, NEW_N(a, demand, p->nodes.n)};
@@ -136,6 +143,8 @@ rt_range *driver_ranges(arena *a, const ir_program *p)
             pass_on(&w, n, w.terms[t]);
         if (n->op == IR_gather || n->op == IR_scatter)
             ask_indices(&w, n);
+        if (divides(p, n))
+            ask(&w, n->args[1], 1, DEFAULT_HIGH);
     }
     rt_range *ranges = NEW_N(a, rt_range, p->inputs.n);
     for (i64 i = 0; i < p->inputs.n; i++) {

@@ -331,6 +331,9 @@ static void test_index_error(void **state)
     expect(0, "$E optimize --budget 0.01 gather.eqf -o gather.pkg && $E run gather.pkg --check && "
               "$E optimize --budget 0.01 ids.eqf -o ids.pkg && $E run ids.pkg -o ids.safetensors");
     expect_error(1, "$E run gather.pkg -i ids.safetensors", "out of range");
+    tool_put("div.eqf", "(program div (dims (N 40)) (input a i64 (N)) (input b i64 (N))\n"
+                        "  (output q (floordiv a (add b (const i64 0)))) (output r (mod a b)))\n");
+    expect(0, "$E optimize --budget 0.01 div.eqf -o div.pkg && $E run div.pkg --check");
     expect_error(1, "$E optimize --budget 0.01 gather.eqf -o g2.pkg --inputs ids.safetensors", "gather");
     expect(1, "test -e g2.pkg");
 }
