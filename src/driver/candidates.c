@@ -44,7 +44,8 @@ ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_o
     times->saturate_s = rt_now() - started;
     ex_options extraction = {.most = most,
                              .rates = {1e9 * peaks.gflops, 1e9 * peaks.gbps, 0},
-                             .cancel = options->cancel};
+                             .is_over = is_over,
+                             .user = &poll};
     ex_report found = ex_search(a, g, &extraction);
     times->extract_s = rt_now() - started - times->saturate_s;
     return found;

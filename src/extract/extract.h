@@ -24,7 +24,8 @@ typedef struct ex_options {
     i64 most;           /* candidates to keep; 0: 64 */
     i64 most_sets;      /* structures to look at; 0: 1024 */
     ex_rates rates;
-    const volatile bool *cancel; /* may be NULL: what was found so far is returned */
+    bool (*is_over)(void *user); /* polled: what was found so far is returned; may be NULL */
+    void *user;
 } ex_options;
 
 typedef struct ex_candidate {

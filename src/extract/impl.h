@@ -35,10 +35,13 @@ typedef struct ex_space {
     ex_sets *stops; /* by place: minimal sets of reduced classes that its operators end at */
     VEC(i64) roots; /* places of the outputs' tiles */
     i64 whole_words;
-    bool is_cut_short; /* some limit was met */
+    const ex_options *options;
+    bool is_cut_short; /* some number was too large */
+    bool is_over;      /* the time was */
 } ex_space;
 
-ex_space *ex_space_new(arena *a, rl_graph *g);
+ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options);
+bool ex_is_over(ex_space *s);
 /* Is the e-node an operator on tiles (or a leaf), neither a reduction over axes nor of a loop? */
 bool ex_is_glue(const ex_space *s, const rl_enode *n);
 /* The tiles that a class of whole values is cut into, -1: none. */
@@ -57,8 +60,7 @@ typedef struct ex_structure {
 } ex_structure;
 typedef VEC(ex_structure) ex_structures;
 /* All structures, in a fixed order; *expanded counts states. */
-void ex_enumerate(ex_space *s, i64 most, const volatile bool *cancel, ex_structures *out,
-                  i64 *expanded);
+void ex_enumerate(ex_space *s, i64 most, ex_structures *out, i64 *expanded);
 
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.
  * False when the structure cannot be computed, or does not need all of its reductions. */

@@ -74,12 +74,12 @@ static void store_any(ranking *q, const ex_space *s, const eqf_node *chosen, con
 }
 
 /* The best change of one tile, as long as it pays. */
-static void descend(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *places,
+static void descend(ranking *q, ex_space *s, const eqf_node *chosen, const i64 *places,
                     i64 n, u32 set)
 {
     i64 stored[STORABLE];
     f64 best = consider(q, s, chosen, stored, members(set, places, n, stored));
-    for (bool more = true; more && !(q->options->cancel && *q->options->cancel);) {
+    for (bool more = true; more && !ex_is_over(s);) {
         u32 next = set;
         more = false;
         for (i64 i = 0; i < n; i++) {
@@ -109,14 +109,13 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
 {
     ex_report report = {0};
     arena *scratch = arena_child(a);
-    ex_space *s = ex_space_new(scratch, g);
+    ex_space *s = ex_space_new(scratch, g, options);
     ex_structures all = {0};
-    ex_enumerate(s, options->most_sets > 0 ? options->most_sets : 1024, options->cancel, &all,
-                 &report.expanded);
+    ex_enumerate(s, options->most_sets > 0 ? options->most_sets : 1024, &all, &report.expanded);
     ranking q = {.a = a, .options = options, .most = options->most > 0 ? options->most : 64};
     eqf_node *chosen = NEW_N(scratch, eqf_node, s->r->n);
     VEC(priced) order = {0};
-    for (i64 i = 0; i < all.n && !(options->cancel && *options->cancel); i++) {
+    for (i64 i = 0; i < all.n && !ex_is_over(s); i++) {
         if (!ex_choose(s, &all.at[i], chosen))
             continue;
         i64 places[STORABLE], n = ex_storable(s, chosen, places, STORABLE - 1);
@@ -141,7 +140,7 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     report.at = q.best.at;
     report.n = q.best.n;
     report.tried = q.tried;
-    report.complete = !s->is_cut_short && order.n <= LOOKED_INTO;
+    report.complete = !s->is_cut_short && !s->is_over && order.n <= LOOKED_INTO;
     arena_free(scratch);
     return report;
 }

@@ -190,6 +190,13 @@ static bool grow(ex_space *s, i64 place)
     return any;
 }
 
+bool ex_is_over(ex_space *s)
+{
+    if (!s->is_over && s->options->is_over)
+        s->is_over = s->options->is_over(s->options->user);
+    return s->is_over;
+}
+
 static void find_stops(ex_space *s)
 {
     s->stops = NEW_N(s->a, ex_sets, s->r->n);
@@ -202,7 +209,7 @@ static void find_stops(ex_space *s)
     }
     for (bool more = true; more;) {
         more = false;
-        for (i64 k = 0; k < s->r->n; k++)
+        for (i64 k = 0; k < s->r->n && !ex_is_over(s); k++)
             if (!is_given(s, k))
                 more |= grow(s, k);
     }
@@ -292,9 +299,10 @@ static void find_roots(ex_space *s)
     }
 }
 
-ex_space *ex_space_new(arena *a, rl_graph *g)
+ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
 {
     ex_space *s = NEW(a, ex_space);
+    s->options = options;
     s->a = a;
     s->g = g;
     s->r = rl_reach_new(a, g);
@@ -314,7 +322,6 @@ typedef struct state {
 typedef struct search {
     ex_space *s;
     i64 most, expanded;
-    const volatile bool *cancel;
     ex_structures *out;
     u64 rolled; /* bit i: over atom i's axis what can be rolled is */
     VEC(state) stack;
@@ -397,7 +404,7 @@ static void run(search *q)
         vec_push(s->a, &q->stack, x);
     }
     while (q->stack.n > 0) {
-        if (q->out->n >= q->most || (q->cancel && *q->cancel)) {
+        if (q->out->n >= q->most || ex_is_over(s)) {
             s->is_cut_short = true;
             return;
         }
@@ -406,8 +413,7 @@ static void run(search *q)
     }
 }
 
-void ex_enumerate(ex_space *s, i64 most, const volatile bool *cancel, ex_structures *out,
-                  i64 *expanded)
+void ex_enumerate(ex_space *s, i64 most, ex_structures *out, i64 *expanded)
 {
     u64 choices = 0; /* axes over which something can be rolled or not */
     for (i64 i = 0; i < s->reduced.n; i++) {
@@ -416,7 +422,7 @@ void ex_enumerate(ex_space *s, i64 most, const volatile bool *cancel, ex_structu
             if (x->ways.at[w].is_rolled)
                 choices |= x->ways.at[w].par;
     }
-    search q = {.s = s, .most = most, .cancel = cancel, .out = out};
+    search q = {.s = s, .most = most, .out = out};
     u64 mode = choices;
     for (;;) { /* all subsets, everything rolled first */
         q.rolled = mode;
