@@ -149,7 +149,7 @@ static void test_shapes(void **state)
     for (i64 i = 0; i < COUNT_OF(texts); i++)
         for (i64 o = 0; o < 6; o++) {
             job j = {.p = read_program(f, texts[i]), .seed = (u64)(100 * i + o),
-                     .options = {16 << (o % 3), 1 + o % 3, o >= 3}};
+                     .options = {16 << (o % 3), 1 + o % 3, o >= 3, NULL}};
             must_run(f, &j);
         }
 }
