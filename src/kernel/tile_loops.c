@@ -184,7 +184,8 @@ void kt_settle(tiler *t, const u32 *roots, i64 n)
         term_list all = kt_below(t, scratch, roots, n), wanted = {0}, free = {0};
         const bool *used = used_here(t, scratch, roots, n);
         for (i64 i = 0; i < all.n; i++)
-            if (used[all.at[i]] && kt_is_loop(t, all.at[i]) && !is_done(t, all.at[i]) && kt_is_ready(t, all.at[i]))
+            if (used[all.at[i]] && kt_is_loop(t, all.at[i]) && !is_done(t, all.at[i]) &&
+                kt_is_ready(t, all.at[i]))
                 vec_push(scratch, &wanted, all.at[i]);
         for (i64 i = 0; i < wanted.n; i++) {
             bool waits = false;
@@ -243,7 +244,6 @@ typedef struct machine {
     u8 reducer;
     ir_atoms axes;  /* inside the loop */
     i64 first, n;   /* among what is carried */
-    i64 kept;       /* of a reducer term: slots */
 } machine;
 
 typedef struct loops {

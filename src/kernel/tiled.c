@@ -38,19 +38,7 @@ static void store(tiler *t, u32 root, const kn_loc *out, const kn_operand *to)
     const ir_node *node = kt_node_of(t, root);
     tile x = kt_value(t, &t->outside, root), shape = kt_shape_of(t, root, node->dims, node->axes);
     kn_value v = kt_arrange(t, x, &shape, node->axes);
-    kn_place p = {.buffer = to->buffer, .at = kn_const_affine(to->base), .rank = shape.n};
-    for (i64 i = 0; i < node->dims.n; i++) {
-        ir_atom d = node->dims.at[i];
-        if (ir_has(node->axes, d))
-            p.at = kn_affine_sum(t->a, p.at, t->at[d.i], kn_stride(out, d));
-    }
-    for (i64 d = 0; d < shape.n; d++) {
-        p.shape[d] = kt_extent_of(t, node->axes, shape.dims[d]);
-        p.stride[d] = kn_stride(out, shape.dims[d]);
-        if (kt_is_ragged(t, node->axes, shape.dims[d]))
-            p.live[d] = (kn_live){.start = t->at[shape.dims[d].i],
-                                  .end = ir_extent(t->p, shape.dims[d])};
-    }
+    kn_place p = kt_place(t, out, to, &shape, node->axes);
     kn_store(&t->j.m, &p, kn_cast(&t->j.m, (dtype)out->dtype, v));
 }
 
@@ -84,16 +72,18 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     i64 n = par.n, outer = 0;
     kn_walk *walks = NEW_N(l->a, kn_walk, n + 1);
     ir_atom *of = NEW_N(l->a, ir_atom, n + 1);
+    bool *combined = NEW_N(l->a, bool, n + 1);
+    for (i64 i = 0; i < n; i++)
+        combined[i] = is_combined(&t, l->a, root, order[i]);
+    i64 inner = n;
     for (i64 pass = 0; pass < 2; pass++)
         for (i64 i = 0; i < n; i++)
-            if (is_combined(&t, l->a, root, order[i]) == (pass == 1)) {
+            if (combined[i] == (pass == 1)) {
                 walks[outer] = (kn_walk){.extent = ir_extent(l->p, order[i]),
                                          .tile = t.lanes[order[i].i]};
                 of[outer++] = order[i];
+                inner -= pass;
             }
-    i64 inner = n;
-    while (inner > 0 && is_combined(&t, l->a, root, of[inner - 1]))
-        inner--;
     i64 work = ir_node_flops(l->p, (ir_term){root}) + ir_count_elements(l->p, node->dims);
     kn_walk_grid(&t.j.m, walks, inner, kn_part_count(l, MAX(work, 65536 * l->o.threads)));
     kn_walk_grid(&t.j.m, walks + inner, n - inner, 1);

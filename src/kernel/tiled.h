@@ -79,6 +79,9 @@ bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d); /* is the last tile
 tile kt_shape_of(const tiler *t, u32 k, ir_atoms dims, ir_atoms axes);
 /* x with exactly the dims of `like`, in that order. */
 kn_value kt_arrange(tiler *t, tile x, const tile *like, ir_atoms axes);
+/* Where the tile x of what lies at `loc`, bound to an argument, is; its dims as in x. */
+kn_place kt_place(tiler *t, const kn_loc *loc, const kn_operand *bound, const tile *x,
+                  ir_atoms axes);
 bool kt_is_in_memory(const tiler *t, u32 k);
 /* The value that a view, or a value without axes, reads; 0 when the term is computed. */
 u32 kt_source_of(const tiler *t, const frame *f, u32 k);

@@ -168,19 +168,9 @@ u32 kt_source_of(const tiler *t, const frame *f, u32 k)
     return kt_is_in_memory(t, k) ? k : 0;
 }
 
-/* Where the tile of a value in memory lies, its dims as in `x`. */
-static kn_place place_of(tiler *t, u32 source, const tile *x, ir_atoms axes)
+kn_place kt_place(tiler *t, const kn_loc *loc, const kn_operand *bound, const tile *x, ir_atoms axes)
 {
-    const kn_loc *loc = &t->l->at[source];
-    if (loc->where == KN_MEMORY && !t->is_bound[source]) {
-        t->bound[source] = kn_job_bind(&t->j, loc, KN_IN);
-        t->is_bound[source] = true;
-    }
-    kn_place p = {.buffer = -1, .at = kn_const_affine(loc->offset), .rank = x->n};
-    if (loc->where == KN_MEMORY) {
-        p.buffer = t->bound[source].buffer;
-        p.at = kn_const_affine(t->bound[source].base);
-    }
+    kn_place p = {.buffer = bound->buffer, .at = kn_const_affine(bound->base), .rank = x->n};
     for (i64 i = 0; i < loc->dims.n; i++)
         if (ir_has(axes, loc->dims.at[i]))
             p.at = kn_affine_sum(t->a, p.at, t->at[loc->dims.at[i].i], loc->stride[i]);
@@ -192,6 +182,18 @@ static kn_place place_of(tiler *t, u32 source, const tile *x, ir_atoms axes)
             p.live[d] = (kn_live){.start = t->at[atom.i], .end = ir_extent(t->p, atom)};
     }
     return p;
+}
+
+/* Where the tile of a value in memory lies, its dims as in `x`. */
+static kn_place place_of(tiler *t, u32 source, const tile *x, ir_atoms axes)
+{
+    const kn_loc *loc = &t->l->at[source];
+    if (loc->where == KN_MEMORY && !t->is_bound[source]) {
+        t->bound[source] = kn_job_bind(&t->j, loc, KN_IN);
+        t->is_bound[source] = true;
+    }
+    kn_operand nowhere = {loc, -1, loc->offset};
+    return kt_place(t, loc, loc->where == KN_MEMORY ? &t->bound[source] : &nowhere, x, axes);
 }
 
 static kn_value load(tiler *t, u32 source, const tile *x, ir_atoms axes)
