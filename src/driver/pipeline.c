@@ -514,9 +514,9 @@ static void publish(making *m, const char *path)
 
 /* Is it worth replacing the best? Faster beyond noise, and as accurate as asked for, measured against
  * the program as it was read. */
-static bool is_better(const making *first, const making *x, f64 best_us)
+static bool is_better(const making *first, const making *x)
 {
-    if (!(x->verified.least_us < FASTER * best_us))
+    if (!(x->verified.least_us < FASTER * first->best_least_us))
         return false;
     f64 factor = first->options.accuracy == EQF_STRICT ? 1.1 : 2;
     for (i64 i = 0; i < x->ir->outputs.n && first->options.accuracy != EQF_FAST; i++) {
@@ -531,8 +531,8 @@ static bool is_better(const making *first, const making *x, f64 best_us)
     return true;
 }
 
-/* One candidate; does it become the package? What is wrong with it is its own. */
-static bool try_candidate(making *first, const ir_program *form, const char *path, f64 best_us)
+/* One candidate: it becomes the package if it is better. What is wrong with it is its own. */
+static void try_candidate(making *first, const ir_program *form, const char *path)
 {
     eqf_ctx *ctx = first->ctx;
     making *m = NEW(first->a, making);
@@ -546,7 +546,7 @@ static bool try_candidate(making *first, const ir_program *form, const char *pat
     trap t;
     TRY (ctx, t) {
         build(m, path);
-        if (is_better(first, m, best_us)) {
+        if (is_better(first, m)) {
             publish(m, path);
             taken = true;
         }
@@ -569,7 +569,6 @@ static bool try_candidate(making *first, const ir_program *form, const char *pat
                                                  d.place[0] ? ": " : "", d.message);
         eqf_ctx_clear(ctx);
     }
-    return taken;
 }
 
 static ex_report find_candidates(making *m, f64 seconds)
@@ -609,7 +608,7 @@ static void improve(making *m, const char *path, f64 started)
         begin(m, arena_printf(m->a, "trying %lld of %lld, best %.3g us, as read %.3g us",
                               (long long)i + 1, (long long)found.n, r->best_us, r->unfused_us));
         r->measured++;
-        try_candidate(m, found.at[i].program, path, m->best_least_us);
+        try_candidate(m, found.at[i].program, path);
         r->tune_s = rt_now() - tuning;
     }
     r->stop = "exhausted";

@@ -21,14 +21,21 @@ typedef struct priced {
     f64 bound_us;
 } priced;
 
-static f64 price(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored, i64 n)
+static ex_candidate priced_candidate(ranking *q, arena *own, const ex_space *s,
+                                     const eqf_node *chosen, const i64 *stored, i64 n)
 {
-    arena *own = arena_child(q->a);
     ex_candidate c = {.program = ex_write(s, own, chosen, stored, n)};
     ex_model(own, c.program, &q->options->rates, &c);
     q->tried++;
+    return c;
+}
+
+static f64 price(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored, i64 n)
+{
+    arena *own = arena_child(q->a);
+    f64 bound_us = priced_candidate(q, own, s, chosen, stored, n).bound_us;
     arena_free(own);
-    return c.bound_us;
+    return bound_us;
 }
 
 /* Its price; into the list where it belongs there. */
@@ -36,9 +43,7 @@ static f64 consider(ranking *q, const ex_space *s, const eqf_node *chosen, const
                     i64 n)
 {
     arena *own = arena_child(q->a);
-    ex_candidate c = {.program = ex_write(s, own, chosen, stored, n)};
-    ex_model(own, c.program, &q->options->rates, &c);
-    q->tried++;
+    ex_candidate c = priced_candidate(q, own, s, chosen, stored, n);
     i64 at = q->best.n;
     while (at > 0 && c.bound_us < q->best.at[at - 1].bound_us)
         at--;
