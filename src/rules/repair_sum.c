@@ -565,6 +565,24 @@ static bool solve_block(solver *s, draft *d)
 /* ---- the sum ------------------------------------------------------------------------------------
  */
 
+/* Where the reference is what an empty reduction has, nothing contributed and the block is 0. Said
+ * where an exponential waits for the end: the accumulator may be exp(-inf + inf) there, when it is
+ * taken from a loop that the program has, and the program's own reference need not be infinite. */
+static ir_term guard_waiting(solver *s, const term_block *b, ir_term t)
+{
+    form *f = s->f;
+    bool waits = false;
+    for (i64 i = 0; i < b->wait.n; i++)
+        waits = waits || rl_exponential_part(f, b->wait.at[i].mono);
+    if (!waits || b->proof < 0)
+        return t;
+    const s_leaf *l = &s->leaves.at[b->proof];
+    ir_reducer op = l->slot >= 0 ? s->accs.at[l->slot].op : s->system->at[l->reduction].op;
+    ir_term empty = rl_tm_real(f, ir_reducer_identity_f64(op));
+    ir_term some = ir_2(f->w, IR_ne, l->leaf, empty);
+    return rl_tm_where(f, some, t, rl_tm_real(f, 0));
+}
+
 static ir_term print_readout(solver *s, i64 first_block)
 {
     form *f = s->f;
@@ -584,6 +602,7 @@ static ir_term print_readout(solver *s, i64 first_block)
         } else {
             t = rl_tm_2(f, IR_mul, a, rl_print_poly(f, wait));
         }
+        t = guard_waiting(s, b, t);
         sum = sum.i ? rl_tm_2(f, IR_add, sum, t) : t;
     }
     return sum.i ? sum : rl_tm_real(f, 0);
