@@ -1,16 +1,22 @@
 /* The system's C compiler, run as a child. It is asked once what it is and what -march=native means
  * to it: the macros that it predefines name the CPU features its code may use, and the package
  * records them. Vector widths other than the target's are legal C and only slower. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "codegen/codegen.h"
 #include "runtime/runtime.h"
 #include "tune/tune.h"
 
-static const tn_limits compile_limits = {.cpu_s = 300, .wall_s = 600, .memory_bytes = (i64)8 << 30};
-static const tn_limits probe_limits = {.cpu_s = 20, .wall_s = 60, .memory_bytes = (i64)2 << 30};
+#define MEMORY_BYTES ((i64)8 << 30)
+#define PATIENCE_S 60
+#define ADVICE "install gcc or clang, or set CC"
+
+static const tn_limits probe_limits = {.cpu_s = 20, .wall_s = 20, .memory_bytes = (i64)2 << 30};
+static const tn_limits load_limits = {.cpu_s = 20, .wall_s = 60, .memory_bytes = MEMORY_BYTES};
 
 #if defined(__x86_64__)
 static const char *const native_flags[] = {"-march=native", "-mprefer-vector-width=512"};
@@ -36,7 +42,7 @@ static const char *first_line(arena *a, const char *text)
     return arena_strndup(a, text, (i64)strcspn(text, "\n"));
 }
 
-/* The first line that says what is missing or wrong, else the first. */
+/* ": " and the first line that says what is missing or wrong, else the first; "" without any. */
 static const char *complaint(arena *a, const char *text)
 {
     static const char *const signs[] = {"No space left", "undefined reference", "error"};
@@ -45,7 +51,8 @@ static const char *complaint(arena *a, const char *text)
         at = strstr(text, signs[i]);
     while (at && at > text && at[-1] != '\n')
         at--;
-    return first_line(a, at ? at : text);
+    at = first_line(a, at ? at : text);
+    return at[0] ? arena_printf(a, ": %s", at) : "";
 }
 
 static void split(arena *a, const char *command, tn_compiler *cc)
@@ -72,14 +79,14 @@ static tn_end ask(arena *a, const tn_compiler *cc, const char *const *more, i64 
     tn_end end = tn_wait(tn_start_program(a, argv.at, probe_limits), cancel);
     if (!tn_succeeded(end))
         eqf_throw(arena_ctx(a), EQF_E_MACHINE, NULL, cc->argv[0],
-                  "this C compiler does not work (%s: %s); install gcc or clang, or set CC",
+                  "this C compiler does not work (%s%s); " ADVICE,
                   tn_describe(a, end), complaint(a, end.output));
     return end;
 }
 
 tn_compiler tn_probe(arena *a, const char *command, const volatile bool *cancel)
 {
-    tn_compiler cc = {.vector_bytes = 16};
+    tn_compiler cc = {.vector_bytes = 16, .patience_s = PATIENCE_S};
     split(a, command ? command : "cc", &cc);
     static const char *const version[] = {"--version"};
     cc.version = first_line(a, ask(a, &cc, version, 1, cancel).output);
@@ -109,27 +116,43 @@ static const char *object_of(arena *a, tn_sources s, i64 i)
     return arena_printf(a, "%s/%.*s.o", s.directory, (int)strlen(s.files[i]) - 2, s.files[i]);
 }
 
-static void expect_success(arena *a, const tn_compiler *cc, tn_end end, const char *what,
-                           const char *written)
+/* A compiler that works needs a small part of a second for a kilobyte. */
+static tn_limits limits_of(const tn_compiler *cc, tn_sources s, i64 bytes)
 {
+    f64 patience = cc->patience_s + 1e-3 * (f64)bytes;
+    f64 seconds = s.seconds > 0 ? MIN(s.seconds, patience) : patience;
+    return (tn_limits){.cpu_s = seconds, .wall_s = seconds, .memory_bytes = MEMORY_BYTES};
+}
+
+static void expect_success(arena *a, const tn_compiler *cc, tn_sources s, tn_end end,
+                           const char *what, const char *written)
+{
+    eqf_ctx *ctx = arena_ctx(a);
+    if (tn_ran_out(end, s.seconds))
+        eqf_throw(ctx, EQF_E_LIMIT, what, cc->argv[0], "compiling was %s", tn_describe(a, end));
+    if (end.how == TN_TOO_LONG)
+        eqf_throw(ctx, EQF_E_MACHINE, what, cc->argv[0],
+                  "this C compiler does not come to an end (%s); " ADVICE, tn_describe(a, end));
     if (!tn_succeeded(end))
-        eqf_throw(arena_ctx(a), EQF_E_MACHINE, what, cc->argv[0], "compiling failed (%s): %s",
+        eqf_throw(ctx, EQF_E_MACHINE, what, cc->argv[0], "compiling failed (%s)%s",
                   tn_describe(a, end), complaint(a, end.output));
     if (access(written, F_OK) != 0)
-        eqf_throw(arena_ctx(a), EQF_E_MACHINE, what, cc->argv[0],
-                  "this C compiler ends well and writes nothing; install gcc or clang, or set CC");
+        eqf_throw(ctx, EQF_E_MACHINE, what, cc->argv[0],
+                  "this C compiler ends well and writes nothing; " ADVICE);
 }
 
 static tn_child *start_one(arena *a, const tn_compiler *cc, tn_sources s, i64 i)
 {
     arguments argv = {0};
+    struct stat source = {0};
+    const char *path = arena_printf(a, "%s/%s", s.directory, s.files[i]);
     add_all(a, &argv, cc->argv, cc->argc);
     add_all(a, &argv, code_flags, COUNT_OF(code_flags));
     add_all(a, &argv, native_flags, NATIVE_FLAGS);
-    const char *const tail[] = {"-c", "-o", object_of(a, s, i),
-                                arena_printf(a, "%s/%s", s.directory, s.files[i]), NULL};
+    const char *const tail[] = {"-c", "-o", object_of(a, s, i), path, NULL};
     add_all(a, &argv, tail, COUNT_OF(tail));
-    return tn_start_program(a, argv.at, compile_limits);
+    (void)stat(path, &source); /* whether it is there is the compiler's to say */
+    return tn_start_program(a, argv.at, limits_of(cc, s, source.st_size));
 }
 
 static void compile_all(arena *a, const tn_compiler *cc, tn_sources s, int jobs,
@@ -140,8 +163,10 @@ static void compile_all(arena *a, const tn_compiler *cc, tn_sources s, int jobs,
     while (finished < s.n) {
         for (; started < s.n && started < finished + MAX(jobs, 1); started++)
             running[started] = start_one(a, cc, s, started);
+        if (s.progress)
+            s.progress(s.user, finished);
         /* In order: the error reported is that of the first file, whoever ends first. */
-        expect_success(a, cc, tn_wait(running[finished], cancel), s.files[finished],
+        expect_success(a, cc, s, tn_wait(running[finished], cancel), s.files[finished],
                        object_of(a, s, finished));
         finished++;
     }
@@ -159,12 +184,38 @@ static void link_all(arena *a, const tn_compiler *cc, tn_sources s, const volati
         vec_push(a, &argv, object_of(a, s, i));
     vec_push(a, &argv, "-lm");
     vec_push(a, &argv, NULL);
-    tn_end end = tn_wait(tn_start_program(a, argv.at, compile_limits), cancel);
-    expect_success(a, cc, end, s.library, arena_printf(a, "%s/%s", s.directory, s.library));
+    tn_end end = tn_wait(tn_start_program(a, argv.at, limits_of(cc, s, s.n << 10)), cancel);
+    expect_success(a, cc, s, end, s.library, arena_printf(a, "%s/%s", s.directory, s.library));
     for (i64 i = 0; i < s.n; i++)
         if (unlink(object_of(a, s, i)) != 0)
             eqf_throw(arena_ctx(a), EQF_E_IO, object_of(a, s, i), NULL, "cannot remove: %s",
                       strerror(errno));
+}
+
+/* In a child: what a compiler wrote may be anything, and loading it runs it. */
+static int load_body(void *user)
+{
+    const tn_sources *s = user;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", s->directory, s->library);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *why = library ? NULL : dlerror();
+    for (i64 i = 0; i < s->symbol_count && library && !why; i++)
+        if (!dlsym(library, s->symbols[i]))
+            why = s->symbols[i];
+    if (!why)
+        return 0;
+    dprintf(STDERR_FILENO, library ? "%s is missing\n" : "%s\n", why);
+    return 1;
+}
+
+static void expect_loads(arena *a, const tn_compiler *cc, tn_sources s, const volatile bool *cancel)
+{
+    tn_end end = tn_wait(tn_start_body(a, load_body, &s, load_limits), cancel);
+    if (!tn_succeeded(end))
+        eqf_throw(arena_ctx(a), EQF_E_MACHINE, s.library, cc->argv[0],
+                  "this C compiler ends well, but what it writes cannot be loaded (%s%s); " ADVICE,
+                  tn_describe(a, end), complaint(a, end.output));
 }
 
 void tn_compile(eqf_ctx *ctx, const tn_compiler *cc, tn_sources sources, int jobs,
@@ -177,6 +228,7 @@ void tn_compile(eqf_ctx *ctx, const tn_compiler *cc, tn_sources sources, int job
     TRY (ctx, t) {
         compile_all(a, cc, sources, jobs, cancel);
         link_all(a, cc, sources, cancel);
+        expect_loads(a, cc, sources, cancel);
     }
     arena_free(a);
     if (t.status != EQF_OK)

@@ -33,6 +33,7 @@ struct tn_child {
     int fd; /* its output; -1 once closed */
     bool reaped, too_long;
     int status; /* of waitpid */
+    tn_limits limits;
     struct timespec deadline;
     char *output;
     i64 output_bytes;
@@ -114,6 +115,7 @@ static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), v
     eqf_ctx *ctx = arena_ctx(a);
     tn_child *c = NEW(a, tn_child);
     c->a = a;
+    c->limits = limits;
     c->output = arena_alloc(a, OUTPUT_LIMIT + 1);
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -226,6 +228,7 @@ tn_end tn_wait(tn_child *c, const volatile bool *cancel)
     } else {
         end.how = c->too_long || WTERMSIG(c->status) == SIGXCPU ? TN_TOO_LONG : TN_SIGNALLED;
         end.code = WTERMSIG(c->status);
+        end.limit_s = c->too_long ? c->limits.wall_s : c->limits.cpu_s;
     }
     return end;
 }
@@ -233,6 +236,11 @@ tn_end tn_wait(tn_child *c, const volatile bool *cancel)
 bool tn_succeeded(tn_end end)
 {
     return end.how == TN_EXITED && end.code == 0;
+}
+
+bool tn_ran_out(tn_end end, f64 seconds)
+{
+    return end.how == TN_TOO_LONG && seconds > 0 && end.limit_s >= seconds;
 }
 
 const char *tn_describe(arena *a, tn_end end)
@@ -243,6 +251,6 @@ const char *tn_describe(arena *a, tn_end end)
     case TN_SIGNALLED:
         return arena_printf(a, "signal %d (%s)", end.code, strsignal(end.code));
     default:
-        return "its time limit was reached";
+        return arena_printf(a, "stopped after %.3g s", end.limit_s);
     }
 }

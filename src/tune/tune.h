@@ -20,6 +20,7 @@ typedef enum tn_how { TN_EXITED, TN_SIGNALLED, TN_TOO_LONG } tn_how;
 typedef struct tn_end {
     u8 how;
     int code;           /* exit status, or the signal */
+    f64 limit_s;        /* TN_TOO_LONG: which limit it reached */
     const char *output; /* the first 64 KiB of what it wrote, with a NUL */
     i64 output_bytes;
 } tn_end;
@@ -35,6 +36,8 @@ bool tn_ended(tn_child *c, int timeout_ms);
 /* Waits until it ended; throws EQF_E_INTERRUPTED, the child killed, once *cancel (may be NULL). */
 tn_end tn_wait(tn_child *c, const volatile bool *cancel);
 bool tn_succeeded(tn_end end);
+/* Was it stopped by a wall limit of `seconds` (0: none), no other one? */
+bool tn_ran_out(tn_end end, f64 seconds);
 /* "exit status 3", "signal 11 (Segmentation fault)", "stopped after 60 s". */
 const char *tn_describe(arena *a, tn_end end);
 
@@ -46,6 +49,7 @@ typedef struct tn_compiler {
     const char *version;        /* first line of --version */
     VEC(const char *) features; /* of the CPU that -march=native lets it use (runtime.h) */
     i64 vector_bytes;           /* widest vectors of that target */
+    f64 patience_s; /* for a small file; one that takes longer is taken for one without an end */
 } tn_compiler;
 
 /* Asks `command` ("cc", "ccache gcc") what it is and what its native target has. Throws
@@ -56,10 +60,16 @@ typedef struct tn_sources {
     const char *directory;    /* objects are put here and removed again */
     const char *const *files; /* names in the directory, ending in .c */
     i64 n;
-    const char *library; /* name in the directory */
+    const char *library;        /* name in the directory */
+    const char *const *symbols; /* what it must export */
+    i64 symbol_count;
+    f64 seconds; /* for each file and the link, at most; 0: as long as a working compiler needs */
+    void (*progress)(void *user, i64 compiled); /* before each file that is waited for; may be NULL */
+    void *user;
 } tn_sources;
-/* Compiles every file, `jobs` at a time, and links them. Throws EQF_E_MACHINE with the compiler's
- * first words, EQF_E_INTERRUPTED. */
+/* Compiles every file, `jobs` at a time, links them, and loads the library once, in a child: what
+ * returns can be loaded and has the symbols. Throws EQF_E_MACHINE with the compiler's first words,
+ * EQF_E_LIMIT when `seconds` were not enough, EQF_E_INTERRUPTED. */
 void tn_compile(eqf_ctx *ctx, const tn_compiler *cc, tn_sources sources, int jobs,
                 const volatile bool *cancel);
 

@@ -133,8 +133,9 @@ static inline rt_package *hm_write(arena *a, pk_writer *w, const char *note)
         vec_push(a, &p->features, cc.features.at[i]);
     pk_add(w, "kernels/hand.c", hm_source, (i64)sizeof hm_source - 1);
     static const char *const files[] = {"kernels/hand.c"};
-    tn_compile(arena_ctx(a), &cc, (tn_sources){pk_directory(w), files, 1, "kernels/new.so"}, 1,
-               NULL);
+    tn_sources sources = {
+        .directory = pk_directory(w), .files = files, .n = 1, .library = "kernels/new.so"};
+    tn_compile(arena_ctx(a), &cc, sources, 1, NULL);
     p->library = pk_adopt_as_digest(w, "kernels/new.so", "kernels/", ".so");
     u8 *image = arena_alloc(a, p->plan.weights_bytes);
     for (i64 i = 0; i < HM_N; i++) {

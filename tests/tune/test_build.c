@@ -49,6 +49,18 @@ static bool exists(const char *name)
     return access(arena_printf(a, "%s/%s", folder, name), F_OK) == 0;
 }
 
+static tn_sources sources(const char *const *files, i64 n)
+{
+    return (tn_sources){.directory = folder, .files = files, .n = n, .library = "lib.so"};
+}
+
+static void count(void *user, i64 compiled)
+{
+    i64 *seen = user;
+    assert_int_equal(compiled, *seen);
+    ++*seen;
+}
+
 static void test_compile(void **state)
 {
     (void)state;
@@ -67,7 +79,15 @@ static void test_compile(void **state)
                      "{ (void)b; return helper((int)(p1 - p0)); }\n");
         put("three.c", "double root(double x) { return __builtin_pow(x, 0.3); }\n");
         static const char *const files[] = {"one.c", "two.c", "three.c"};
-        tn_compile(ctx, &cc, (tn_sources){folder, files, 3, "lib.so"}, 2, NULL);
+        static const char *const symbols[] = {"k", "root"};
+        tn_sources s = sources(files, 3);
+        s.symbols = symbols;
+        s.symbol_count = 2;
+        i64 seen = 0;
+        s.progress = count;
+        s.user = &seen;
+        tn_compile(ctx, &cc, s, 2, NULL);
+        assert_int_equal(seen, 3);
         void *library = dlopen(arena_printf(a, "%s/lib.so", folder), RTLD_NOW);
         assert_non_null(library);
         void *symbol = dlsym(library, "k");
@@ -90,7 +110,7 @@ static void test_error(void **state)
         put("good.c", "int f(void) { return 1; }\n");
         put("bad.c", "int g(void) { return undeclared; }\n");
         static const char *const files[] = {"good.c", "bad.c"};
-        tn_compile(ctx, &cc, (tn_sources){folder, files, 2, "lib.so"}, 2, NULL);
+        tn_compile(ctx, &cc, sources(files, 2), 2, NULL);
     }
     assert_int_equal(t.status, EQF_E_MACHINE);
     eqf_diag d = eqf_diag_get(ctx, 0);
@@ -115,6 +135,58 @@ static void test_no_compiler(void **state)
     }
 }
 
+/* Compilers that say that all is well, or nothing at all: each is named, in one line. */
+static void test_bad_compilers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"k"};
+    static const char *const files[] = {"k.c"};
+    static const struct {
+        const char *script, *says;
+        f64 seconds;
+        eqf_status status;
+    } cases[] = {
+        {"", "writes nothing", 0, EQF_E_MACHINE},
+        {"for last; do test \"$before\" = -o && echo rubbish >$last; before=$last; done",
+         "cannot be loaded", 0, EQF_E_MACHINE},
+        {"for last; do test \"$before\" = -o && : >$last; before=$last; done", "cannot be loaded",
+         0, EQF_E_MACHINE},
+        {"for last; do test \"$before\" = -o && break; before=$last; done\n"
+         "cc -shared -x c /dev/null -o $last",
+         "k is missing", 0, EQF_E_MACHINE},
+        {"for last; do test \"$before\" = -o && break; before=$last; done\n"
+         "echo 'int k; void _exit(int); __attribute__((constructor)) static void f(void) { _exit(9); }' |"
+         "cc -fPIC -shared -x c - -o $last",
+         "cannot be loaded", 0, EQF_E_MACHINE},
+        {"printf 'error: \\001\\377\\n'; exit 3", "exit status 3", 0, EQF_E_MACHINE},
+        {"kill -SEGV $$", "signal 11", 0, EQF_E_MACHINE},
+        {"sleep 100", "does not come to an end (stopped after 0.5", 0, EQF_E_MACHINE},
+        {"sleep 100", "stopped after 0.1 s", 0.1, EQF_E_LIMIT},
+    };
+    put("k.c", "int k(void) { return 1; }\n");
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        put("bad.sh", arena_printf(a, "#!/bin/sh\n%s\n", cases[i].script));
+        const char *path = arena_printf(a, "%s/bad.sh", folder);
+        const char *const argv[] = {"sh", path, NULL};
+        tn_compiler cc = {.argv = argv, .argc = 2, .patience_s = 0.5};
+        tn_sources s = sources(files, 1);
+        s.symbols = names;
+        s.symbol_count = 1;
+        s.seconds = cases[i].seconds;
+        trap t;
+        eqf_ctx_clear(ctx);
+        TRY (ctx, t)
+            tn_compile(ctx, &cc, s, 1, NULL);
+        eqf_diag d = eqf_diag_get(ctx, 0);
+        if (t.status != cases[i].status || strcmp(d.place, "sh") != 0 ||
+            !strstr(d.message, cases[i].says) || strchr(d.message, '\n'))
+            fail_msg("%s: %s: %s: %s", cases[i].script, eqf_status_name(t.status), d.place,
+                     d.message);
+        unlink(arena_printf(a, "%s/k.o", folder));
+        unlink(arena_printf(a, "%s/lib.so", folder));
+    }
+}
+
 static void test_command_with_arguments(void **state)
 {
     (void)state;
@@ -136,7 +208,7 @@ static void test_interrupt(void **state)
         tn_compiler cc = tn_probe(a, "cc", NULL);
         put("good.c", "int f(void) { return 1; }\n");
         static const char *const files[] = {"good.c"};
-        tn_compile(ctx, &cc, (tn_sources){folder, files, 1, "lib.so"}, 1, &cancel);
+        tn_compile(ctx, &cc, sources(files, 1), 1, &cancel);
     }
     assert_int_equal(t.status, EQF_E_INTERRUPTED);
 }
@@ -147,6 +219,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_compile, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_compiler, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_compilers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_command_with_arguments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_interrupt, set_up, tear_down),
     };
