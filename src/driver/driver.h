@@ -161,10 +161,11 @@ typedef struct verified {
     rt_peaks peaks;
 } verified;
 /* Runs the package in `directory` twice in a child (so that state is carried once) and compares
- * every output with the reference; then times it for about `seconds`. Throws EQF_E_MISMATCH. */
+ * every output with the reference; then times it for about `seconds`. The child
+ * is stopped after limit_s, if that is positive. Throws EQF_E_MISMATCH, EQF_E_LIMIT. */
 verified verify_package(arena *a, const ir_program *p, const rt_package *package,
                         const char *directory, const tensor *inputs, reference *first, int threads,
-                        f64 seconds, const volatile bool *cancel);
+                        f64 seconds, f64 limit_s, const volatile bool *cancel);
 
 /* ---- bench.c ----------------------------------------------------------------------------------
  */

@@ -13,7 +13,10 @@
 #include "package/package.h"
 #include "tune/tune.h"
 
-#define KERNELS_PER_FILE 4 /* a compiler's start costs as much as one kernel */
+/* A compiler's start costs as much as a few kernels; files are what is compiled at one time. */
+#define FEWEST_IN_FILE 4
+#define MOST_IN_FILE 64
+#define MANY_FILES 64
 #define ALIGNMENT 256
 #define TIMING_S 0.1
 #define DEFAULT_BUDGET_S 60
@@ -28,6 +31,8 @@ typedef struct making {
     eqf_ctx *ctx;
     pk_writer *writer;
     int threads, jobs;
+    f64 deadline;   /* rt_now of a candidate's end; 0: none */
+    i64 file_count; /* of C sources */
     pool *pool;
     tn_compiler compiler;
     const tensor *data; /* a program port each */
@@ -137,6 +142,23 @@ static void lift_parameters(making *m)
     }
 }
 
+/* Seconds that are left of the budget, for a candidate; 0 for the program as it was read, which is
+ * built whatever it takes. */
+static f64 seconds_left(const making *m)
+{
+    return m->deadline > 0 ? MAX(m->deadline - rt_now(), 1e-3) : 0;
+}
+
+/* Files and how far they are, for whoever waits for more than a few. */
+static void show_compiled(void *user, i64 compiled)
+{
+    making *m = user;
+    begin(m, m->file_count > 2 * m->jobs ? arena_printf(m->a, "compiling %lld of %lld",
+                                                        (long long)compiled + 1,
+                                                        (long long)m->file_count)
+                                         : "compiling");
+}
+
 static void compile_kernels(making *m)
 {
     begin(m, "compiling");
@@ -146,13 +168,17 @@ static void compile_kernels(making *m)
     if (m->kernels.n == 0)
         return;
     VEC(const char *) files = {0};
-    for (i64 i = 0; i < m->kernels.n; i += KERNELS_PER_FILE) {
+    const char **symbols = NEW_N(m->a, const char *, m->kernels.n);
+    for (i64 i = 0; i < m->kernels.n; i++)
+        symbols[i] = m->kernels.at[i]->name;
+    i64 in_file = MIN(MAX(m->kernels.n / MANY_FILES, FEWEST_IN_FILE), MOST_IN_FILE);
+    for (i64 i = 0; i < m->kernels.n; i += in_file) {
         arena *scratch = arena_child(m->a);
         str text = str_new(scratch);
-        cg_c(&text, m->ctx, m->kernels.at + i, MIN(KERNELS_PER_FILE, m->kernels.n - i),
+        cg_c(&text, m->ctx, m->kernels.at + i, MIN(in_file, m->kernels.n - i),
              m->compiler.vector_bytes);
         const char *name =
-            arena_printf(m->a, RT_KERNELS_DIR "/part%02lld.c", (long long)(i / KERNELS_PER_FILE));
+            arena_printf(m->a, RT_KERNELS_DIR "/part%02lld.c", (long long)(i / in_file));
         pk_add(m->writer, name, str_text(&text), text.n);
         vec_push(m->a, &files, name);
         arena_free(scratch);
@@ -160,7 +186,13 @@ static void compile_kernels(making *m)
     tn_sources sources = {.directory = pk_directory(m->writer),
                           .files = files.at,
                           .n = files.n,
-                          .library = RT_KERNELS_DIR "/new.so"};
+                          .library = RT_KERNELS_DIR "/new.so",
+                          .symbols = symbols,
+                          .symbol_count = m->kernels.n,
+                          .seconds = seconds_left(m),
+                          .progress = show_compiled,
+                          .user = m};
+    m->file_count = files.n;
     tn_compile(m->ctx, &m->compiler, sources, m->jobs, m->options.cancel);
     m->package.library = pk_adopt_as_digest(m->writer, sources.library, RT_KERNELS_DIR "/", ".so");
 }
@@ -256,12 +288,14 @@ static void write_weights(making *m)
                    (size_t)(b->count * dtype_bytes(b->type)));
     }
     if (plan->prepare.n > 0) {
-        tn_end end = tn_wait(tn_start_body(scratch, prepare_body, j, (tn_limits){.cpu_s = 3600}),
+        tn_limits limits = {.cpu_s = 3600, .wall_s = seconds_left(m)};
+        tn_end end = tn_wait(tn_start_body(scratch, prepare_body, j, limits),
                              m->options.cancel);
         if (!tn_succeeded(end)) {
             program_expect_unchanged(m->program);
-            eqf_throw(m->ctx, EQF_E_MISMATCH, m->program->path, NULL,
-                      "computing constants failed: %s", tn_describe(m->a, end));
+            eqf_throw(m->ctx, tn_ran_out(end, limits.wall_s) ? EQF_E_LIMIT : EQF_E_MISMATCH,
+                      m->program->path, NULL, "computing constants failed: %s",
+                      tn_describe(m->a, end));
         }
         if (j->shared->status != EQF_OK)
             eqf_throw(m->ctx, j->shared->status, m->program->path, NULL,
@@ -440,7 +474,8 @@ static void verify(making *m)
     pk_seal(m->writer, &m->package);
     program_expect_unchanged(m->program);
     m->verified = verify_package(m->a, m->ir, &m->package, pk_directory(m->writer), m->data,
-                                 &m->reference, m->threads, TIMING_S, m->options.cancel);
+                                 &m->reference, m->threads, TIMING_S, seconds_left(m),
+                                 m->options.cancel);
     for (i64 i = 0; i < m->ir->outputs.n; i++)
         m->package.tolerances.at[i] = m->verified.tolerances[i];
 }
@@ -531,7 +566,8 @@ static bool is_better(const making *first, const making *x)
     return true;
 }
 
-/* One candidate: it becomes the package if it is better. What is wrong with it is its own. */
+/* One candidate: it becomes the package if it is better. What is wrong with it is its own; one that
+ * is not done when the budget ends is neither. */
 static void try_candidate(making *first, const ir_program *form, const char *path)
 {
     eqf_ctx *ctx = first->ctx;
@@ -562,7 +598,9 @@ static void try_candidate(making *first, const ir_program *form, const char *pat
     arena_free(m->a);
     if (t.status == EQF_E_INTERRUPTED || t.status == EQF_E_NO_MEMORY || t.status == EQF_E_IO)
         eqf_rethrow(ctx, t.status);
-    if (t.status != EQF_OK) {
+    if (t.status == EQF_E_LIMIT && rt_now() >= first->deadline) {
+        eqf_ctx_clear(ctx);
+    } else if (t.status != EQF_OK) {
         eqf_diag d = eqf_diag_get(ctx, 0);
         if (first->report.failed++ == 0)
             first->report.failure = arena_printf(first->a, "%s%s%s", d.place,
@@ -598,6 +636,7 @@ static void improve(making *m, const char *path, f64 started)
     r->stop = "budget";
     if (m->package.kernel_count == 0 || rt_now() - started >= budget)
         return;
+    m->deadline = started + budget;
     ex_report found = find_candidates(m, 0.2 * budget);
     r->candidates += found.n;
     r->families += found.sets;

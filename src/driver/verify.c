@@ -174,7 +174,7 @@ static trial prepare_trial(arena *a, const ir_program *p, const rt_package *pack
     return t;
 }
 
-static void run_trial(arena *a, trial *t, const volatile bool *cancel)
+static void run_trial(arena *a, trial *t, f64 limit_s, const volatile bool *cancel)
 {
     eqf_ctx *ctx = arena_ctx(a);
     const rt_plan *plan = &t->package->plan;
@@ -182,12 +182,14 @@ static void run_trial(arena *a, trial *t, const volatile bool *cancel)
     /* A kernel slower than this is as good as one that loops. */
     f64 cpu_s = 120 + 1e-7 * (f64)work.flops + 1e-7 * (f64)work.bytes;
     tn_limits limits = {.cpu_s = cpu_s, .wall_s = 4 * cpu_s};
+    if (limit_s > 0)
+        limits.wall_s = MIN(limits.wall_s, limit_s);
     limits.memory_bytes = ((i64)4 << 30) + 4 * (plan->weights_bytes + plan->arena_bytes) +
                           ((i64)16 << 20) * t->threads + 4 * t->round_bytes;
     tn_end end = tn_wait(tn_start_body(a, child, t, limits), cancel);
     if (!tn_succeeded(end))
-        eqf_throw(ctx, EQF_E_MISMATCH, NULL, NULL, "the built package failed: %s",
-                  tn_describe(a, end));
+        eqf_throw(ctx, tn_ran_out(end, limit_s) ? EQF_E_LIMIT : EQF_E_MISMATCH, NULL, NULL,
+                  "the built package failed: %s", tn_describe(a, end));
     if (t->shared->status == EQF_E_DATA)
         eqf_throw(ctx, EQF_E_DATA, NULL, NULL, "on the inputs to verify with: %s",
                   t->shared->message);
@@ -242,13 +244,13 @@ static bool carried(arena *a, const reference *first, tensor *inputs)
 
 verified verify_package(arena *a, const ir_program *p, const rt_package *package,
                         const char *directory, const tensor *inputs, reference *first, int threads,
-                        f64 seconds, const volatile bool *cancel)
+                        f64 seconds, f64 limit_s, const volatile bool *cancel)
 {
     arena *scratch = arena_child(a);
     trial t = prepare_trial(scratch, p, package, directory, inputs);
     t.threads = threads;
     t.seconds = seconds;
-    run_trial(scratch, &t, cancel);
+    run_trial(scratch, &t, limit_s, cancel);
     verified v = {.rel_l2 = NEW_N(a, f64, p->outputs.n), .tolerances = NEW_N(a, f64, p->outputs.n)};
     compare_round(scratch, &t, first, 0, &v);
     tensor *second = NEW_N(scratch, tensor, p->inputs.n);

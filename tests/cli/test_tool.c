@@ -250,6 +250,21 @@ static void test_optimize_json(void **state)
               "json.pkg/kernels/*.so");
 }
 
+/* The program as it was read is built whatever it takes; a candidate's compiler that does not come
+ * to an end is stopped with the budget. */
+static void test_budget(void **state)
+{
+    (void)state;
+    tool_put("slow.sh", "#!/bin/sh\n[ -e slow.pkg/plan.json ] && exec sleep 100\nexec cc \"$@\"\n");
+    expect(0, "chmod +x slow.sh; CC=./slow.sh timeout 60 $E optimize --budget 2 small.eqf -o slow.pkg "
+              "--json");
+    json_t *o = object();
+    assert_string_equal(json_string_value(json_object_get(o, "stop")), "budget");
+    assert_int_equal(json_integer_value(json_object_get(o, "failed")), 0);
+    json_decref(o);
+    expect(0, "$E run slow.pkg --check && test -z \"$(ls -d .slow.pkg* 2>/dev/null)\"");
+}
+
 static void test_run(void **state)
 {
     (void)state;
@@ -344,6 +359,10 @@ static void test_machine_errors(void **state)
     expect_error(3, "CC=/nowhere/cc; export CC; $E optimize --budget 0.01 small.eqf -o p", "CC");
     expect_error(3, "CC=false; export CC; $E optimize --budget 0.01 small.eqf -o p", "false");
     expect_error(3, "CC=true; export CC; $E optimize --budget 0.01 small.eqf -o p", "writes nothing");
+    tool_put("rubbish.sh", "#!/bin/sh\n"
+                           "for last; do test \"$before\" = -o && echo '\1\2' >$last; before=$last; done\n");
+    expect_error(3, "chmod +x rubbish.sh; CC=./rubbish.sh $E optimize --budget 0.01 small.eqf -o p",
+                 "./rubbish.sh: this C compiler ends well, but");
     expect_error(3, "$E optimize --budget 0.01 small.eqf -o nowhere/p", "nowhere/p");
     expect_error(3, "$E optimize --budget 0.01 small.eqf -o small.eqf.d/p", "small.eqf.d/p");
     /* The limit holds for what the tool says as well, so only its exit is seen. */
@@ -533,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_optimize_json),
+        cmocka_unit_test(test_budget),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_run_output),
         cmocka_unit_test(test_run_with_inputs),
