@@ -220,16 +220,17 @@ ir_term rl_print_poly(form *f, poly p)
 
 /* Is a zero of operand i a pole? Only products carry that on: in 1 / (l + k) a zero l is harmless.
  */
-static bool is_under(const ir_node *n, i64 i, bool under)
+static bool is_under(form *f, const ir_node *n, i64 i, bool under)
 {
+    f64 q;
     switch (n->op) {
     case IR_recip:
     case IR_rsqrt:
     case IR_log:
     case IR_log2:
         return true;
-    case IR_pow:
-        return i == 0;
+    case IR_pow: /* a power from 0 up has no pole */
+        return i == 0 && (under || !rl_tm_is_const(f, n->args[1], &q) || q < 0);
     case IR_div:
         return under || i == 1;
     case IR_mul:
@@ -265,7 +266,7 @@ ir_term rl_substitute(substitution *s, ir_term t, bool under)
         ir_term *args = NEW_N(f->a, ir_term, n.arg_count);
         bool changed = false;
         for (i64 i = 0; i < n.arg_count; i++) {
-            args[i] = rl_substitute(s, n.args[i], is_under(&n, i, under));
+            args[i] = rl_substitute(s, n.args[i], is_under(f, &n, i, under));
             changed = changed || args[i].i != n.args[i].i;
         }
         if (changed)

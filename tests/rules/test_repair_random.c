@@ -43,12 +43,17 @@ static bool same_values(arena *a, const rl_system *s, const rl_repair *r, rng *g
 
 static u64 programs = 150; /* argument 1; the long run takes more */
 
+/* Beyond the short run: a cube of a mean in the normal form's print, which must not be guarded as a
+ * divisor is where the mean is 0. */
+static const u64 also[] = {1876};
+
 static void random_consumers(void **state)
 {
     (void)state;
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     i64 found[2] = {0, 0}, limited = 0, failures = 0;
-    for (u64 seed = 1; seed <= programs; seed++) {
+    for (u64 number = 1; number <= programs + COUNT_OF(also); number++) {
+        u64 seed = number > programs ? also[number - programs - 1] : number;
         arena *a = arena_new(ctx, 0);
         rng g = rng_new(seed);
         const char *text = consumer_text(a, &g);
