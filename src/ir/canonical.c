@@ -335,36 +335,9 @@ typedef struct frame {
 
 typedef struct copier {
     painter *w;
-    ir_program *to;
-    ir_atom *atoms; /* new ones by old */
-    ir_term *terms;
+    ir_copy copy;
     frame *stack;
 } copier;
-
-static ir_atom copy_atom(copier *c, ir_atom d)
-{
-    const ir_program *p = c->w->p;
-    if (d.i && !c->atoms[d.i].i) {
-        const ir_split *s = ir_split_of(p, d);
-        if (!s) {
-            c->atoms[d.i] = ir_atom_new(c->to, NULL, ir_extent(p, d));
-        } else { /* all three together, the whole first */
-            ir_atom whole = copy_atom(c, s->whole);
-            c->atoms[s->outer.i] = ir_atom_new(c->to, NULL, ir_extent(p, s->outer));
-            c->atoms[s->inner.i] = ir_atom_new(c->to, NULL, ir_extent(p, s->inner));
-            ir_split_new(c->to, whole, c->atoms[s->outer.i], c->atoms[s->inner.i]);
-        }
-    }
-    return c->atoms[d.i];
-}
-
-static ir_atoms copy_list(copier *c, ir_atoms list)
-{
-    ir_atom *at = NEW_N(c->w->a, ir_atom, list.n);
-    for (i64 i = 0; i < list.n; i++)
-        at[i] = copy_atom(c, list.at[i]);
-    return (ir_atoms){at, list.n};
-}
 
 /* Positions 0 .. n-1 in the order in which the atoms of an unordered list get their numbers: by
  * colour. */
@@ -387,36 +360,17 @@ static void number_atoms(copier *c, const ir_node *node)
     ir_atoms axis = node->attr.axis, to = node->attr.to;
     const i64 *order = visit_order(c, axis, ir_axis_is_set(node->op) || is_pairs);
     for (i64 i = 0; i < axis.n; i++) {
-        copy_atom(c, axis.at[order[i]]);
+        ir_copy_atom(&c->copy, axis.at[order[i]]);
         if (is_pairs)
-            copy_atom(c, to.at[order[i]]);
+            ir_copy_atom(&c->copy, to.at[order[i]]);
     }
     order = visit_order(
         c, to, ir_to_is_set(node->op) || node->op == IR_slice || node->op == IR_loop || is_pairs);
     for (i64 i = 0; i < to.n; i++)
-        copy_atom(c, to.at[order[i]]);
+        ir_copy_atom(&c->copy, to.at[order[i]]);
     order = visit_order(c, node->attr.par, true);
     for (i64 i = 0; i < node->attr.par.n; i++)
-        copy_atom(c, node->attr.par.at[order[i]]);
-}
-
-static u32 copy_name(copier *c, u32 name)
-{
-    return intern_cstr(c->to->names, intern_text(c->w->p->names, name));
-}
-
-/* A visit list over renumbered atoms, sorted again. */
-static ir_term copy_loop(copier *c, const ir_node *node, ir_atoms par, const ir_term *args)
-{
-    ir_live_set visit = {.n = node->attr.ints.n / (2 * (1 + node->attr.to.n)), .is_exact = true};
-    ir_range *at = NEW_N(c->w->a, ir_range, visit.n);
-    ir_atoms to = copy_list(c, node->attr.to);
-    for (i64 k = 0; k < visit.n; k++) {
-        const i64 *low = node->attr.ints.at + 2 * k * (1 + to.n), *high = low + 1 + to.n;
-        at[k] = (ir_range){{low[0], low + 1, to}, {high[0], high + 1, to}};
-    }
-    visit.at = at;
-    return ir_loop(c->to, par, args, node->arg_count, visit.n > 0 ? &visit : NULL);
+        ir_copy_atom(&c->copy, node->attr.par.at[order[i]]);
 }
 
 /* Exchanges the operands of a commutative operator when they are out of order. */
@@ -436,17 +390,9 @@ static void copy_node(copier *c, u32 k)
     if (node->arg_count > 0)
         order_operands(c->w, node, args);
     for (i64 i = 0; i < node->arg_count; i++)
-        args[i] = c->terms[args[i].i];
+        args[i] = c->copy.terms[args[i].i];
     number_atoms(c, node);
-    ir_attr attr = node->attr;
-    attr.axis = copy_list(c, attr.axis);
-    attr.to = copy_list(c, attr.to);
-    attr.par = copy_list(c, attr.par);
-    attr.name = copy_name(c, attr.name);
-    c->to->origin = copy_name(c, node->origin);
-    c->terms[k] = node->op == IR_loop ? copy_loop(c, node, attr.par, args)
-                                      : ir_make(c->to, node->op, attr, args, node->arg_count);
-    c->to->origin = 0;
+    ir_copy_node(&c->copy, k, args);
 }
 
 /* The i-th operand to visit: operands without an order go by colour. */
@@ -477,7 +423,7 @@ static void copy_term(copier *c, ir_term root)
     while (depth > 0) {
         frame *f = &c->stack[depth - 1];
         const ir_node *node = &c->w->p->nodes.at[f->node];
-        if (c->terms[f->node].i) {
+        if (c->copy.terms[f->node].i) {
             depth--;
         } else if (f->next == node->arg_count) {
             copy_node(c, f->node);
@@ -487,18 +433,6 @@ static void copy_term(copier *c, ir_term root)
             c->stack[depth++] = (frame){node->args[i].i, 0};
         }
     }
-}
-
-static ir_port copy_port(copier *c, const ir_port *port)
-{
-    ir_port copy = *port;
-    ir_dim *dims = NEW_N(c->w->a, ir_dim, port->rank);
-    for (i64 i = 0; i < port->rank; i++)
-        dims[i] = (ir_dim){port->dims[i].extent, copy_list(c, port->dims[i].atoms)};
-    copy.dims = dims;
-    copy.name = copy_name(c, port->name);
-    copy.key = copy_name(c, port->key);
-    return copy;
 }
 
 ir_program *ir_canonical(arena *a, const ir_program *p)
@@ -518,27 +452,20 @@ ir_program *ir_canonical(arena *a, const ir_program *p)
 
     ir_program *to = ir_program_new(a, p->file, intern_text(p->names, p->name));
     vec_reserve(a, &to->nodes, nodes);
-    copier c = {&w, to, NEW_N(scratch, ir_atom, atoms), NEW_N(scratch, ir_term, nodes),
-                NEW_N(scratch, frame, nodes)};
-    if (p->source.user != p) /* the default one refers to its own program */
-        to->source = p->source;
-    for (i64 i = 0; i < p->inputs.n; i++) {
-        i64 index = ir_add_input(to, copy_port(&c, &p->inputs.at[i]));
-        c.terms[p->inputs.at[i].term.i] = to->inputs.at[index].term;
-        c.terms[0] = (ir_term){0};
-    }
+    copier c = {&w, ir_copy_new(scratch, to, p), NEW_N(scratch, frame, nodes)};
+    for (i64 i = 0; i < p->inputs.n; i++)
+        ir_copy_input(&c.copy, i);
     VEC(ir_port) outputs = {0}; /* their atoms come before those inside */
     for (i64 i = 0; i < p->outputs.n; i++)
-        vec_push(scratch, &outputs, copy_port(&c, &p->outputs.at[i]));
+        vec_push(scratch, &outputs, ir_copy_port(&c.copy, &p->outputs.at[i]));
     for (i64 i = 0; i < p->outputs.n; i++) {
         if (outputs.at[i].term.i) {
             copy_term(&c, outputs.at[i].term);
-            outputs.at[i].term = c.terms[outputs.at[i].term.i];
+            outputs.at[i].term = c.copy.terms[outputs.at[i].term.i];
         }
         ir_add_output(to, outputs.at[i]);
     }
-    for (i64 i = 0; i < p->preconditions.n; i++)
-        vec_push(to->a, &to->preconditions, copy_name(&c, p->preconditions.at[i]));
+    ir_copy_assumptions(&c.copy);
     arena_free(scratch);
     return to;
 }

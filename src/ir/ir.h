@@ -383,6 +383,32 @@ ir_term ir_result(const ir_program *p, ir_term lambda, i64 i);
  * is_constant. Allocated in `a`, indexed by term. */
 bool *ir_constant_terms(arena *a, const ir_program *p);
 
+/* ---- copies (copy.c) ------------------------------------------------------------------------ */
+
+/* Terms of one program in another. An atom without a place in `atoms` gets a new one there, parts of
+ * a split with their whole; a term that has a place in `terms` stays what that says. */
+typedef struct ir_copy {
+    arena *a; /* of the two lists */
+    ir_program *to;
+    const ir_program *from;
+    ir_atom *atoms; /* by atom of `from` */
+    ir_term *terms; /* by term of `from` */
+    bool keeps_names; /* of atoms; else new ones are dN */
+} ir_copy;
+ir_copy ir_copy_new(arena *scratch, ir_program *to, const ir_program *from);
+ir_atom ir_copy_atom(ir_copy *c, ir_atom d);
+ir_atoms ir_copy_atoms(ir_copy *c, ir_atoms list);
+/* Everything but its term. */
+ir_port ir_copy_port(ir_copy *c, const ir_port *port);
+/* Input i as a port of `to`; its index there. */
+i64 ir_copy_input(ir_copy *c, i64 i);
+/* Where data comes from, and preconditions. */
+void ir_copy_assumptions(ir_copy *c);
+/* Node k over other operands, which are terms of `to`. */
+ir_term ir_copy_node(ir_copy *c, u32 k, const ir_term *args);
+/* What the outputs need, in the order of `from`. */
+void ir_copy_live(ir_copy *c);
+
 /* ---- canonical form ------------------------------------------------------------------------- */
 
 /* A copy that keeps only what outputs need, atoms and terms renumbered in an order that does not
