@@ -1,0 +1,211 @@
+/* Where a program is cut.
+ *
+ * Between any two places a stretch costs the bytes that cross its borders, and a share of what a
+ * search costs: one that stands in many places shares it. The cheapest chain of stretches is found
+ * place by place. Not every place is looked at: cuts are good where little is alive, so the lowest
+ * places are, and enough others that every stretch can be short. */
+#include <stdlib.h>
+
+#include "partition/impl.h"
+
+enum {
+    MOST_ATOMS = 48, /* a graph holds 64; splits need some */
+    MOST_TERMS = 400,
+    MOST_PLACES = 4000,
+    PART_BYTES = 20000 /* what starting a kernel costs, in bytes that memory moves in that time */
+};
+
+/* Bytes that are alive between position k - 1 and k. */
+static i64 *alive(const pt_order *o, arena *a)
+{
+    i64 n = o->at.n, *change = NEW_N(a, i64, n + 2);
+    for (i64 k = 0; k < n; k++) {
+        i64 bytes = pt_value_bytes(o->p, o->at.at[k]);
+        change[k + 1] += bytes;
+        change[MIN(o->last_use[k], n) + 1] -= bytes;
+    }
+    for (i64 k = 1; k <= n + 1; k++)
+        change[k] += change[k - 1];
+    return change;
+}
+
+typedef struct places {
+    i64 *at, n;
+} places;
+
+/* The lowest places, the ends, and places between that leave no stretch too long. */
+static places find_places(const pt_order *o, arena *a)
+{
+    i64 n = o->at.n, *live = alive(o, a), since = 0, step = MAX(MOST_TERMS / 8, n / MOST_PLACES);
+    places x = {NEW_N(a, i64, n + 2), 0};
+    x.at[x.n++] = 0;
+    for (i64 k = 1; k < n; k++) {
+        i64 next = k + 1;
+        while (next < n && live[next] == live[k])
+            next++;
+        bool is_low = live[k] < live[k - 1] && (next == n || live[next] > live[k]);
+        if (is_low || k - since >= step) {
+            x.at[x.n++] = k;
+            since = k;
+        }
+    }
+    if (n > 0)
+        x.at[x.n++] = n;
+    return x;
+}
+
+static bool is_heavy(const ir_node *node)
+{
+    ir_class class_ = (ir_class)ir_row((ir_op)node->op)->class_;
+    return class_ == IR_REDUCE || class_ == IR_MATMUL || class_ == IR_PLAIN || class_ == IR_OPAQUE;
+}
+
+typedef struct stretch {
+    i64 from, to; /* places */
+    i64 bytes;
+    u32 kind; /* equal for equal digests */
+} stretch;
+
+typedef struct cutter {
+    pt_order o;
+    arena *a;
+    places places;
+    VEC(stretch) all; /* by the place where they end */
+    VEC(i64) uses;    /* by kind */
+} cutter;
+
+/* ---- stretches that can be parts ---------------------------------------------------------------- */
+
+typedef struct named {
+    char digest[33];
+    i64 number;
+} named;
+
+static int compare_digests(const void *x, const void *y)
+{
+    const named *a = x, *b = y;
+    int c = memcmp(a->digest, b->digest, sizeof a->digest);
+    return c ? c : a->number < b->number ? -1 : a->number > b->number;
+}
+
+static void list_stretches(cutter *c, i64 most)
+{
+    VEC(named) names = {0};
+    i64 heavy_from = 0, *heavy = NEW_N(c->a, i64, c->o.at.n + 1);
+    for (i64 k = 0; k < c->o.at.n; k++)
+        heavy[k + 1] = heavy[k] + is_heavy(&c->o.p->nodes.at[c->o.at.at[k]]);
+    for (i64 to = 1; to < c->places.n; to++) {
+        i64 end = c->places.at[to];
+        while (heavy_from < to - 1 && (heavy[end] - heavy[c->places.at[heavy_from]] > most ||
+                                       end - c->places.at[heavy_from] > MOST_TERMS))
+            heavy_from++;
+        for (i64 from = to - 1; from >= heavy_from; from--) {
+            arena *scratch = arena_child(c->a);
+            pt_recipe r = pt_recipe_of(&c->o, scratch, c->places.at[from], end);
+            bool fits = r.atoms.n <= MOST_ATOMS || from == to - 1;
+            if (fits) {
+                named name = {.number = c->all.n};
+                memcpy(name.digest, r.digest, sizeof name.digest);
+                vec_push(c->a, &names, name);
+                vec_push(c->a, &c->all, ((stretch){from, to, r.bytes, 0}));
+            }
+            arena_free(scratch);
+            if (!fits)
+                break; /* longer ones have more */
+        }
+    }
+    if (names.n)
+        qsort(names.at, (size_t)names.n, sizeof *names.at, compare_digests);
+    for (i64 i = 0; i < names.n; i++) {
+        if (i == 0 || memcmp(names.at[i].digest, names.at[i - 1].digest, 33) != 0)
+            vec_push(c->a, &c->uses, 0);
+        c->uses.at[c->uses.n - 1]++;
+        c->all.at[names.at[i].number].kind = (u32)(c->uses.n - 1);
+    }
+}
+
+/* ---- the cheapest chain ------------------------------------------------------------------------- */
+
+/* The stretches of the cheapest chain, last first; how many. */
+static i64 cheapest(cutter *c, i64 *chain)
+{
+    i64 total = 0, n = c->places.n;
+    for (i64 k = 0; k < c->o.at.n; k++)
+        total += pt_value_bytes(c->o.p, c->o.at.at[k]) / 64;
+    f64 search = (f64)total + PART_BYTES, *best = NEW_N(c->a, f64, n);
+    i64 *by = NEW_N(c->a, i64, n);
+    for (i64 to = 1, i = 0; to < n; to++) {
+        best[to] = -1;
+        for (; i < c->all.n && c->all.at[i].to == to; i++) {
+            const stretch *s = &c->all.at[i];
+            f64 cost = best[s->from] + (f64)s->bytes + PART_BYTES +
+                       search / (f64)c->uses.at[s->kind];
+            if (best[to] >= 0 && cost >= best[to])
+                continue;
+            best[to] = cost;
+            by[to] = i;
+        }
+    }
+    i64 count = 0;
+    for (i64 to = n - 1; to > 0; to = c->all.at[by[to]].from)
+        chain[count++] = by[to];
+    return count;
+}
+
+/* ---- the result ------------------------------------------------------------------------------- */
+
+static const ir_term *as_terms(arena *a, ids list)
+{
+    ir_term *at = NEW_N(a, ir_term, list.n);
+    for (i64 i = 0; i < list.n; i++)
+        at[i] = (ir_term){list.at[i]};
+    return at;
+}
+
+static pt_use use_of(arena *a, const pt_recipe *r, i64 part)
+{
+    ir_atom *atoms = NEW_N(a, ir_atom, r->atoms.n + 1);
+    for (i64 i = 0; i < r->atoms.n; i++)
+        atoms[i + 1] = (ir_atom){r->atoms.at[i]};
+    return (pt_use){part, as_terms(a, r->inputs), as_terms(a, r->outputs), atoms};
+}
+
+static bool is_tensor_program(const ir_program *p)
+{
+    for (i64 k = 1; k < p->nodes.n; k++)
+        if (ir_row((ir_op)p->nodes.at[k].op)->class_ == IR_TILED)
+            return false;
+    return p->splits.n == 0;
+}
+
+pt_partition pt_cut(arena *a, const ir_program *p, const pt_options *options)
+{
+    pt_partition x = {0};
+    if (!is_tensor_program(p))
+        return x;
+    arena *scratch = arena_child(a);
+    cutter c = {.o = pt_order_new(scratch, p, options), .a = scratch};
+    c.places = find_places(&c.o, scratch);
+    list_stretches(&c, options->most_reductions);
+    i64 *chain = NEW_N(scratch, i64, c.places.n);
+    i64 n = c.all.n ? cheapest(&c, chain) : 0;
+    x.uses = arena_alloc_n(a, n, (i64)sizeof(pt_use));
+    x.parts = arena_alloc_n(a, n, (i64)sizeof(pt_part));
+    u32 *kinds = NEW_N(scratch, u32, n);
+    for (i64 i = n - 1; i >= 0; i--) {
+        const stretch *s = &c.all.at[chain[i]];
+        pt_recipe r = pt_recipe_of(&c.o, scratch, c.places.at[s->from], c.places.at[s->to]);
+        i64 part = 0;
+        while (part < x.part_count && kinds[part] != s->kind)
+            part++;
+        if (part == x.part_count) {
+            kinds[x.part_count++] = s->kind;
+            x.parts[part] = (pt_part){pt_part_program(&c.o, a, &r, part), 0};
+        }
+        x.parts[part].uses++;
+        x.uses[x.use_count++] = use_of(a, &r, part);
+        x.bytes += r.bytes;
+    }
+    arena_free(scratch);
+    return x;
+}

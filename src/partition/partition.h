@@ -1,0 +1,50 @@
+/* partition: which parts of a program are searched by themselves.
+ *
+ *     cut.c    where the program is cut: parts one after another, few bytes between them
+ *     part.c   one part as a program of its own; equal parts are one
+ *     join.c   programs for the parts put together again
+ *
+ * The terms that depend on more than constants are taken in their order, and a part is a stretch of
+ * them, so parts are convex and come one after another. What depends on constants alone is copied
+ * into every part that uses it: masks made of iotas are seen where they hold, and folding finds equal
+ * copies again. A part's ports are the values that cross its borders.       (paper §5.2) */
+#ifndef EQF_PARTITION_H
+#define EQF_PARTITION_H
+
+#include "ir/ir.h"
+
+typedef struct pt_options {
+    i64 most_reductions;        /* of a part: reductions, products and operators as heavy */
+    bool parameters_are_inputs; /* else what depends on parameters alone is constant */
+} pt_options;
+
+/* A program that is searched once, wherever it stands. */
+typedef struct pt_part {
+    ir_program *program;
+    i64 uses;
+} pt_part;
+
+/* A place where a part stands: terms and atoms of the whole program. */
+typedef struct pt_use {
+    i64 part;
+    const ir_term *inputs, *outputs; /* by port of the part */
+    const ir_atom *atoms;            /* by atom of the part */
+} pt_use;
+
+typedef struct pt_partition {
+    pt_part *parts;
+    pt_use *uses; /* in order: none uses an output of a later one */
+    i64 part_count, use_count;
+    i64 bytes; /* of values that cross, each once for who writes and once for each part that reads */
+} pt_partition;
+
+/* Cuts `p`, a tensor program. No parts when it is tiled or splits atoms already. Allocated in `a`;
+ * equal for equal programs. */
+pt_partition pt_cut(arena *a, const ir_program *p, const pt_options *options);
+
+/* `p` with a program for each part in the place of its terms: forms[k] has the ports of part k's
+ * program, and its atoms under the same ids; more atoms are parts of splits. Verified. */
+ir_program *pt_join(arena *a, const ir_program *p, const pt_partition *x,
+                    const ir_program *const *forms);
+
+#endif
