@@ -34,7 +34,7 @@ struct tn_child {
     bool reaped, too_long;
     int status; /* of waitpid */
     tn_limits limits;
-    struct timespec deadline;
+    f64 deadline; /* on the monotonic clock; 0: none */
     char *output;
     i64 output_bytes;
 };
@@ -109,6 +109,13 @@ static void become_child(int output, pid_t parent, tn_limits limits, bool keeps_
     }
 }
 
+static f64 now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (f64)t.tv_sec + 1e-9 * (f64)t.tv_nsec;
+}
+
 static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), void *user,
                        tn_limits limits)
 {
@@ -144,8 +151,7 @@ static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), v
     close(ends[1]);
     c->fd = ends[0];
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
-    clock_gettime(CLOCK_MONOTONIC, &c->deadline);
-    c->deadline.tv_sec += limits.wall_s > 0 ? (time_t)limits.wall_s + 1 : (time_t)1 << 30;
+    c->deadline = limits.wall_s > 0 ? now_s() + limits.wall_s : 0;
     arena_defer(a, release, c);
     return c;
 }
@@ -185,7 +191,6 @@ bool tn_ended(tn_child *c, int timeout_ms)
 {
     if (c->reaped)
         return true;
-    struct timespec now;
     struct pollfd wait = {.fd = c->fd, .events = POLLIN};
     if (c->fd >= 0) {
         poll(&wait, 1, timeout_ms);
@@ -205,8 +210,7 @@ bool tn_ended(tn_child *c, int timeout_ms)
     if (r < 0 && errno == ECHILD)
         eqf_throw(arena_ctx(c->a), EQF_E_MACHINE, NULL, NULL,
                   "a child process cannot be waited for: this process ignores SIGCHLD");
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (!c->too_long && now.tv_sec >= c->deadline.tv_sec) {
+    if (!c->too_long && c->deadline > 0 && now_s() >= c->deadline) {
         c->too_long = true;
         kill(-c->pid, SIGKILL);
     }
