@@ -87,8 +87,9 @@ typedef struct eqf_read_options {
     uint64_t seed;       /* of random parameters (text programs without `weights`) and inputs */
 } eqf_read_options;
 
-/* Reads `path`. Errors: EQF_E_IO, EQF_E_NOT_OURS, EQF_E_PARSE, EQF_E_TYPE, EQF_E_DATA (weights
- * absent), EQF_E_ARGUMENT (an option names nothing in this program). Operators without a meaning
+/* Reads `path`. Errors: EQF_E_IO, EQF_E_NOT_OURS, EQF_E_PARSE, EQF_E_TYPE, EQF_E_DATA (a
+ * tensor absent from `inputs` or `weights`; one of another type or shape there is EQF_E_TYPE),
+ * EQF_E_ARGUMENT (an option names nothing in this program). Operators without a meaning
  * here are no error: eqf_program_info lists them. */
 eqf_status eqf_program_read(eqf_ctx *ctx, const char *path, const eqf_read_options *options,
                             eqf_program **out);

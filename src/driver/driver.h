@@ -33,6 +33,8 @@ struct eqf_program {
     const char *path, *text;
     const char *inputs_path, *weights_path; /* NULL: none */
     struct stat seen[3];                    /* these files, when they were opened */
+    const tensor *inputs, *weights; /* what they hold, each checked against its port; NULL: none */
+    i64 input_count, weight_count;
     u64 seed;
     f64 read_s;
     char digest[33];      /* of the text */

@@ -103,13 +103,12 @@ static bool solve(const char *extent, const char *name, i64 value, i64 *out)
 }
 
 /* Sizes that the shapes of the given inputs fix and `dims` does not. */
-static void dims_from_inputs(const eqf_program *p, const char *path, dim_values *dims)
+static void dims_from_inputs(const eqf_program *p, dim_values *dims)
 {
-    i64 n;
-    const tensor *set = safetensors_read(p->a, path, &n);
     for (i64 i = 0; i < p->ir->inputs.n; i++) {
         const ir_port *port = &p->ir->inputs.at[i];
-        const tensor *t = find_tensor(set, n, intern_text(p->ir->names, port->name));
+        const tensor *t =
+            find_tensor(p->inputs, p->input_count, intern_text(p->ir->names, port->name));
         for (i64 d = 0; t && port->symbols && t->rank == port->rank && d < port->rank; d++) {
             i64 value;
             for (i64 k = 0; k < p->report.n_sizes && port->symbols[d]; k++) {
@@ -237,6 +236,48 @@ static void summarize(eqf_program *p)
     s->coverage = s->flops > 0 ? (f64)count.flops / (f64)s->flops : 1;
 }
 
+/* ---- what is given ------------------------------------------------------------------------------
+ */
+
+static void print_shape(str *out, const eqf_tensor *t)
+{
+    for (size_t d = 0; d < t->rank; d++)
+        if (t->shape[d] < 0)
+            str_printf(out, "%s%s", d ? ", " : "", t->symbols[d]);
+        else
+            str_printf(out, d ? ", %lld" : "%lld", (long long)t->shape[d]);
+}
+
+/* The tensor of this name in the file, of the type and shape wanted; an open size may be any. */
+static const tensor *take_given(const eqf_program *p, const char *file, const tensor *given, i64 n,
+                                const eqf_tensor *want)
+{
+    const tensor *found = find_tensor(given, n, want->name);
+    if (!found)
+        eqf_throw(p->ctx, EQF_E_DATA, file, want->name, "is not in the file");
+    eqf_tensor got = driver_show(p->ctx, found);
+    bool same = got.dtype == want->dtype && got.rank == want->rank;
+    for (size_t d = 0; d < got.rank && same; d++)
+        same = want->shape[d] < 0 || got.shape[d] == want->shape[d];
+    if (same)
+        return found;
+    str has = str_new(p->a), wants = str_new(p->a);
+    print_shape(&has, &got);
+    print_shape(&wants, want);
+    eqf_throw(p->ctx, EQF_E_TYPE, file, want->name, "is %s [%s], the program wants %s [%s]",
+              eqf_dtype_name(got.dtype), str_text(&has), eqf_dtype_name(want->dtype),
+              str_text(&wants));
+}
+
+static void check_given(const eqf_program *p)
+{
+    const eqf_program_summary *s = &p->summary;
+    for (size_t i = 0; i < s->input_count && p->inputs; i++)
+        take_given(p, p->inputs_path, p->inputs, p->input_count, &s->inputs[i]);
+    for (size_t i = 0; i < s->parameter_count && p->weights; i++)
+        take_given(p, p->weights_path, p->weights, p->weight_count, &s->parameters[i]);
+}
+
 /* ---- reading ------------------------------------------------------------------------------------
  */
 
@@ -254,8 +295,10 @@ static void read_program(eqf_program *p, const eqf_read_options *o)
     options.n_dims = dims.n;
     p->ir = fe_read(p->a, p->path, &options, &p->report);
     i64 given = dims.n;
-    if (o->inputs)
-        dims_from_inputs(p, o->inputs, &dims);
+    if (o->inputs) {
+        p->inputs = safetensors_read(p->a, p->inputs_path, &p->input_count);
+        dims_from_inputs(p, &dims);
+    }
     if (dims.n > given) {
         options.dims = dims.at;
         options.n_dims = dims.n;
@@ -264,6 +307,8 @@ static void read_program(eqf_program *p, const eqf_read_options *o)
     if (o->weights && !program_is_text(p))
         eqf_throw(p->ctx, EQF_E_ARGUMENT, p->path, NULL,
                   "an archive has its own weights: a weights file is for text programs");
+    if (o->weights)
+        p->weights = safetensors_read(p->a, p->weights_path, &p->weight_count);
     ir_verify(p->ir, "read");
     if (program_is_text(p))
         find_boundaries(p);
@@ -272,6 +317,7 @@ static void read_program(eqf_program *p, const eqf_read_options *o)
     p->text = str_text(&text);
     digest_hex(p->text, text.n, p->digest);
     summarize(p);
+    check_given(p);
     p->read_s = rt_now() - start;
 }
 
@@ -324,23 +370,6 @@ const char *eqf_program_text(const eqf_program *program)
 /* ---- data ---------------------------------------------------------------------------------------
  */
 
-static void check_given(const eqf_program *p, const char *file, const tensor *got,
-                        const tensor *want)
-{
-    str found = str_new(p->a), wanted = str_new(p->a);
-    bool same = got->type == want->type && got->rank == want->rank;
-    for (i64 d = 0; d < got->rank; d++) {
-        same = same && got->shape[d] == want->shape[d];
-        str_printf(&found, d ? ", %lld" : "%lld", (long long)got->shape[d]);
-    }
-    for (i64 d = 0; d < want->rank; d++)
-        str_printf(&wanted, d ? ", %lld" : "%lld", (long long)want->shape[d]);
-    if (!same)
-        eqf_throw(p->ctx, EQF_E_TYPE, file, want->name, "is %s [%s], the program wants %s [%s]",
-                  dtype_name(got->type), str_text(&found), dtype_name(want->type),
-                  str_text(&wanted));
-}
-
 void program_expect_unchanged(const eqf_program *p)
 {
     const char *const paths[] = {p->path, p->inputs_path, p->weights_path};
@@ -365,11 +394,8 @@ static void load_port(eqf_program *p, i64 i, const tensor *given, i64 n, const c
     t->rank = port->rank;
     t->shape = shape_of(p->a, port);
     if (given) {
-        const tensor *g = find_tensor(given, n, t->name);
-        if (!g)
-            eqf_throw(p->ctx, EQF_E_DATA, file, t->name, "is not in the file");
-        check_given(p, file, g, t);
-        t->data = g->data;
+        eqf_tensor want = driver_show(p->ctx, t); /* no size is open now */
+        t->data = take_given(p, file, given, n, &want)->data;
         return;
     }
     const ir_source *source = &p->ir->source;
@@ -391,12 +417,7 @@ const tensor *program_data(eqf_program *p)
     if (p->data)
         return p->data;
     const ir_program *ir = p->ir;
-    i64 input_count = 0, weight_count = 0;
-    const tensor *inputs =
-        p->inputs_path ? safetensors_read(p->a, p->inputs_path, &input_count) : NULL;
-    const tensor *weights =
-        p->weights_path ? safetensors_read(p->a, p->weights_path, &weight_count) : NULL;
-    p->inputs_given = inputs != NULL;
+    p->inputs_given = p->inputs != NULL;
     p->ranges = driver_ranges(p->a, ir);
     tensor *data = NEW_N(p->a, tensor, ir->inputs.n);
     p->data = data;
@@ -405,10 +426,10 @@ const tensor *program_data(eqf_program *p)
     TRY (p->ctx, t) {
         for (i64 i = 0; i < ir->inputs.n; i++) {
             if (ir->inputs.at[i].role == IR_INPUT) {
-                load_port(p, i, inputs, input_count, p->inputs_path);
+                load_port(p, i, p->inputs, p->input_count, p->inputs_path);
                 continue;
             }
-            load_port(p, i, weights, weight_count, p->weights_path);
+            load_port(p, i, p->weights, p->weight_count, p->weights_path);
             char digest[33];
             digest_hex(data[i].data, tensor_bytes(p->ctx, &data[i]), digest);
             str_add(&digests, digest);
