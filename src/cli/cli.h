@@ -21,7 +21,7 @@ enum { /* exit codes, docs: `equiforge --help` */
 
 typedef struct cli_option {
     const char *name;  /* "--seed", "-o" */
-    const char *value; /* what --help calls its value; NULL: a flag */
+    const char *value; /* what --help calls its value; NULL: a flag; ends in "...": repeatable */
     const char *help;
 } cli_option;
 
@@ -49,7 +49,7 @@ struct cli_args {
 /* ---- options.c --------------------------------------------------------------------------------
  */
 
-/* The last value given for an option, NULL when absent; "" for a flag. */
+/* The value given for an option, NULL when absent; "" for a flag. */
 const char *cli_value(const cli_args *args, const char *name);
 /* All values of a repeatable option; returns their number. at: room for args->count. */
 size_t cli_values(const cli_args *args, const char *name, const char **at);
@@ -86,6 +86,11 @@ void json_text(const char *s);
 /* "key": with the comma that follows an earlier member. */
 void json_key(const char *key);
 void json_number(double x); /* null where it is not finite */
+/* Says on standard error, if not --quiet, that a file holds `count` tensors that nothing reads;
+ * names: the first of them, count or MOST_NOTED. */
+enum { MOST_NOTED = 4 };
+void cli_note_unread(const cli_args *args, const char *file, const char *const *names,
+                     size_t count);
 /* "f32 [16, 4096]" */
 void print_type(const eqf_tensor *t);
 void json_tensors(const char *key, const eqf_tensor *at, size_t n, bool with_bytes);
@@ -125,5 +130,7 @@ typedef struct cli_reading {
     const char *inputs[4]; /* files only read, for cli_fail_status */
 } cli_reading;
 bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_reading *out);
+/* Once all went well: what the files of tensors hold beyond the program that was read. */
+void cli_note_files(cli_args *args, const cli_reading *reading, const eqf_program *program);
 
 #endif

@@ -103,6 +103,7 @@ int cli_inspect(cli_args *args)
     if (status != EQF_OK)
         return cli_fail_status(args, status, reading.inputs);
     cli_end_progress();
+    cli_note_files(args, &reading, program);
     bool text = cli_value(args, "--text") != NULL;
     if (text)
         fputs(eqf_program_text(program), stdout);

@@ -9,11 +9,9 @@
 #include "cli/cli.h"
 
 /* clang-format off */
-#define DESCRIBING                                                                                 \
-    {"--dim", "NAME=N", "fixes a symbolic dim (repeatable)"},                                      \
-    {"--model", "NAME", "which program of an archive with several"}
 #define READING                                                                                    \
-    DESCRIBING,                                                                                    \
+    {"--dim", "NAME=N...", "fixes a symbolic dim"},                                                \
+    {"--model", "NAME", "which program of an archive with several"},                               \
     {"--weights", "F.safetensors", "data for the parameters of a text program"}
 /* clang-format on */
 
@@ -30,7 +28,7 @@ static const cli_option inspect_options[] = {
     {"--accuracy", "strict|default|fast", "fast: also rewrites that cancel on some inputs"}
 
 static const cli_option search_options[] = {
-    {"--rules", "F", "a file of further rules, tested first (repeatable)"},
+    {"--rules", "F...", "a file of further rules, tested first"},
     {"--force", NULL, "uses rules that the test shows to be unsound"},
     {"--fuse", "late|node",
      "which loops are one: late (default), reductions and those they need; node, also independent "
@@ -40,7 +38,7 @@ static const cli_option search_options[] = {
     {"--print", "forms", "prints the form of least FLOPs as .eqf, which reads back"},
     {"--inputs", "F.safetensors", "inputs whose shapes fix symbolic dims"},
     SEARCHING,
-    DESCRIBING,
+    READING,
     {NULL, NULL, NULL},
 };
 
@@ -85,7 +83,7 @@ static const cli_option rules_check_options[] = {
 };
 
 static const cli_option egraph_run_options[] = {
-    {"--case", "NAME", "only this case, or this family of cases (repeatable)"},
+    {"--case", "NAME...", "only this case, or this family of cases"},
     {"--match", "full|delta|auto", "what is matched in each iteration (default auto)"},
     {"--bytes", "N", "limit on memory, instead of the cases' own"},
     {"--proofs", NULL, "explains and checks every goal and equality"},
@@ -216,6 +214,37 @@ static int unknown_verb(cli_args *args, const char *word, const char *next)
     return cli_fail(args, EXIT_USAGE, NULL, word, "unknown verb; see equiforge --help");
 }
 
+/* The verb that the first word, or the first two, name; *words: how many. */
+static const cli_verb *find_verb(const char *word, const char *next, int *words)
+{
+    for (size_t i = 0; i < VERBS; i++) {
+        const char *space = strchr(verbs[i].name, ' ');
+        size_t n = space ? (size_t)(space - verbs[i].name) : strlen(verbs[i].name);
+        if (strlen(word) != n || strncmp(verbs[i].name, word, n) != 0)
+            continue;
+        *words = space ? 2 : 1;
+        if (!space || (next && strcmp(space + 1, next) == 0))
+            return &verbs[i];
+    }
+    return NULL;
+}
+
+/* `help`, or `help` and the words of a verb. */
+static int help_about(cli_args *args, const char *word, const char *next)
+{
+    int words;
+    const cli_verb *verb = word ? find_verb(word, next, &words) : NULL;
+    if (verb)
+        cli_help(verb);
+    else if (!word || word[0] == '-')
+        general_help();
+    else if (is_group(word) && !next)
+        group_help(word);
+    else
+        return unknown_verb(args, word, next);
+    return EXIT_DONE;
+}
+
 static int run_verb(const cli_verb *verb, int argc, char **argv)
 {
     cli_args args = {0};
@@ -239,21 +268,6 @@ static int run_verb(const cli_verb *verb, int argc, char **argv)
     free(args.values);
     free(args.files);
     return code;
-}
-
-/* The verb that the first word, or the first two, name; *words: how many. */
-static const cli_verb *find_verb(const char *word, const char *next, int *words)
-{
-    for (size_t i = 0; i < VERBS; i++) {
-        const char *space = strchr(verbs[i].name, ' ');
-        size_t n = space ? (size_t)(space - verbs[i].name) : strlen(verbs[i].name);
-        if (strlen(word) != n || strncmp(verbs[i].name, word, n) != 0)
-            continue;
-        *words = space ? 2 : 1;
-        if (!space || (next && strcmp(space + 1, next) == 0))
-            return &verbs[i];
-    }
-    return NULL;
 }
 
 static bool is_help(const char *word)
@@ -285,7 +299,7 @@ int main(int argc, char **argv)
     if (verb)
         code = run_verb(verb, argc - 1 - words, argv + 1 + words);
     else if (is_help(word))
-        general_help();
+        code = help_about(&args, next, next && argc > 3 ? argv[3] : NULL);
     else if (strcmp(word, "--version") == 0)
         printf("equiforge %s\n", eqf_version());
     else if (is_group(word) && next && is_help(next))

@@ -117,6 +117,8 @@ int cli_optimize(cli_args *args)
     cli_end_progress();
     free((void *)reading.options.dims);
     int code = EXIT_DONE;
+    if (status == EQF_OK)
+        cli_note_files(args, &reading, program);
     if (status != EQF_OK)
         code = cli_fail_status(args, status, reading.inputs);
     else if (args->json)

@@ -99,6 +99,13 @@ static int take_option(cli_args *args, const char *word, const char *next)
         cli_fail(args, EXIT_USAGE, NULL, o->name, "needs a value: %s", o->value);
         return 0;
     }
+    size_t ends = o->value ? strlen(o->value) : 0;
+    bool repeatable = !o->value || (ends > 3 && strcmp(o->value + ends - 3, "...") == 0);
+    if (!repeatable && cli_value(args, o->name)) {
+        cli_fail(args, EXIT_USAGE, NULL, o->name, "is given twice: %s and %s",
+                 cli_value(args, o->name), value);
+        return 0;
+    }
     args->names[args->count] = o->name;
     args->values[args->count++] = value;
     return o->value && !equals ? 2 : 1;
@@ -152,7 +159,7 @@ int cli_parse(cli_args *args, const cli_verb *verb, int argc, char **argv)
 
 const char *cli_value(const cli_args *args, const char *name)
 {
-    for (int i = args->count; i-- > 0;)
+    for (int i = 0; i < args->count; i++)
         if (strcmp(args->names[i], name) == 0)
             return args->values[i];
     return NULL;
@@ -269,4 +276,43 @@ bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_
     if (out->options.weights)
         out->inputs[n++] = out->options.weights;
     return true;
+}
+
+static bool is_among(const char *name, const eqf_tensor *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(at[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What is in the file and no port of the program. The program was read, so the file can be. */
+static void note_unread(cli_args *args, const char *file, const eqf_tensor *ports, size_t n)
+{
+    const char *names[MOST_NOTED];
+    size_t count = 0;
+    eqf_tensors *set;
+    if (!file || args->quiet)
+        return;
+    if (eqf_tensors_read(args->ctx, file, &set) != EQF_OK) {
+        eqf_ctx_clear(args->ctx); /* it changed meanwhile: whoever uses it says so */
+        return;
+    }
+    for (size_t i = 0; i < eqf_tensors_count(set); i++) {
+        const char *name = eqf_tensors_get(set, i).name;
+        if (is_among(name, ports, n))
+            continue;
+        if (count < MOST_NOTED)
+            names[count] = name;
+        count++;
+    }
+    cli_note_unread(args, file, names, count);
+    eqf_tensors_free(set);
+}
+
+void cli_note_files(cli_args *args, const cli_reading *reading, const eqf_program *program)
+{
+    const eqf_program_summary *s = eqf_program_info(program);
+    note_unread(args, reading->options.inputs, s->inputs, s->input_count);
+    note_unread(args, reading->options.weights, s->parameters, s->parameter_count);
 }

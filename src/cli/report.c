@@ -86,6 +86,23 @@ static void report(const cli_args *args, const char *file, const char *place, co
     fputs("}}\n", stdout);
 }
 
+void cli_note_unread(const cli_args *args, const char *file, const char *const *names, size_t count)
+{
+    if (args->quiet || count == 0)
+        return;
+    cli_end_progress();
+    fputs("equiforge: ", stderr);
+    put_visible(stderr, file);
+    fputs(": nothing reads", stderr);
+    for (size_t i = 0; i < count && i < MOST_NOTED; i++) {
+        fputs(i ? ", " : " ", stderr);
+        put_visible(stderr, names[i]);
+    }
+    if (count > MOST_NOTED)
+        fprintf(stderr, " and %zu more of its tensors", count - MOST_NOTED);
+    fputc('\n', stderr);
+}
+
 int cli_fail(cli_args *args, int code, const char *file, const char *place, const char *format, ...)
 {
     char reason[1024];

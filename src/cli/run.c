@@ -72,6 +72,25 @@ static int bind_given(running *r, const char *file)
     return EXIT_DONE;
 }
 
+/* What of the file was not bound, such as a parameter whose name is not quite right. */
+static void note_unread(running *r, const char *file)
+{
+    const char *names[MOST_NOTED];
+    size_t count = 0;
+    for (size_t k = 0; k < eqf_tensors_count(r->given); k++) {
+        const char *name = eqf_tensors_get(r->given, k).name;
+        bool known = false;
+        for (size_t i = 0; i < eqf_model_input_count(r->model) && !known; i++)
+            known = strcmp(eqf_model_input(r->model, i).name, name) == 0;
+        for (size_t i = 0; i < eqf_model_parameter_count(r->model) && !known; i++)
+            known = strcmp(eqf_model_parameter(r->model, i).name, name) == 0;
+        if (!known && count < MOST_NOTED)
+            names[count] = name;
+        count += !known;
+    }
+    cli_note_unread(r->args, file, names, count);
+}
+
 static int load(running *r, const char *in, int threads)
 {
     const char *const read[] = {r->args->file, NULL};
@@ -214,6 +233,8 @@ static int run(running *r)
     if (out && (code = save(r, out)) != EXIT_DONE)
         return code;
     cli_end_progress();
+    if (in)
+        note_unread(r, in);
     if (args->json)
         print_json(r);
     else if (!args->quiet || !out)

@@ -178,6 +178,8 @@ static int search(cli_args *args, eqf_search_options *options, const cli_reading
     if (status == EQF_OK)
         status = eqf_search(program, options, &report);
     cli_end_progress();
+    if (status == EQF_OK)
+        cli_note_files(args, reading, program);
     int code =
         status == EQF_OK ? show(args, report) : cli_fail_status(args, status, files);
     eqf_program_free(program);

@@ -145,6 +145,21 @@ static void test_options(void **state)
             tool(&s, command);
             expect_line(command, 2, rows[r].others[i]);
         }
+        /* Twice: one of the two would be lost. */
+        for (int i = 0; i < 10; i++) {
+            const char *name = i < 4 ? rows[r].numbers[i] : rows[r].others[i - 4];
+            if (!name)
+                continue;
+            bool repeats = strcmp(name, "--dim") == 0 || strcmp(name, "--rules") == 0 ||
+                           strcmp(name, "--case") == 0;
+            char command[300];
+            snprintf(command, sizeof command, "$E %s %s b %s c --no-such", rows[r].verb, name,
+                     name);
+            tool(&s, command);
+            expect_line(command, 2, repeats ? "--no-such" : name);
+            if (!repeats && !strstr(s.err, "is given twice"))
+                fail_msg("%s: %s", command, s.err);
+        }
         expect_error(2, "--frobnicate", "%s --frobnicate", rows[r].verb);
         expect_error(2, "-q", "%s -q", rows[r].verb);
         expect_error(2, "--quiet", "%s --quiet=yes", rows[r].verb);
@@ -161,6 +176,80 @@ static void test_options(void **state)
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         expect_error(2, "none of", "search small.eqf %s some", choices[i]);
     expect_error(2, "nosuch", "egraph run suite.eqf --case nosuch");
+}
+
+/* A file of f32 or f64 tensors of rank 1, all 0. */
+static void put_tensors(const char *file, const char *const *names, const int *counts, int n,
+                        bool wide)
+{
+    static const char zeros[1024];
+    char header[1000] = "{", path[200];
+    int size = wide ? 8 : 4, end = 0;
+    for (int i = 0; i < n; i++) {
+        size_t at = strlen(header);
+        snprintf(header + at, sizeof header - at,
+                 "%s\"%s\":{\"dtype\":\"F%d\",\"shape\":[%d],\"data_offsets\":[%d,%d]}",
+                 i ? "," : "", names[i], 8 * size, counts[i], end, end + size * counts[i]);
+        end += size * counts[i];
+    }
+    strcat(header, "}");
+    uint64_t length = strlen(header);
+    snprintf(path, sizeof path, "%s/%s", tool_folder, file);
+    FILE *f = fopen(path, "w");
+    if (!f || fwrite(&length, 8, 1, f) != 1 || fputs(header, f) < 0 ||
+        fwrite(zeros, (size_t)end, 1, f) != 1 || fclose(f) != 0)
+        abort();
+}
+
+/* Files of tensors: every verb says the same of those that do not fit, and names what it leaves. */
+static void test_tensors(void **state)
+{
+    (void)state;
+    tool_put("sum.eqf", "(program sum (dims (M 16)) (input X f32 (M)) (parameter W f32 (M))\n"
+                        "  (output Y (add X W) (M)))\n");
+    static const int counts[] = {16, 16, 16, 16, 16, 16, 16}, few[] = {8};
+    static const char *const names[] = {"X", "W", "a", "b", "c", "d", "e\\n"};
+    put_tensors("fit.safetensors", names, counts, 1, false);
+    put_tensors("weights.safetensors", names + 1, counts, 1, false);
+    put_tensors("more.safetensors", names, counts, 7, false);
+    put_tensors("few.safetensors", names, few, 1, false);
+    put_tensors("few-w.safetensors", names + 1, few, 1, false);
+    put_tensors("wide.safetensors", names, counts, 1, true);
+    static const char nothing[] =
+        "equiforge: more.safetensors: nothing reads W, a, b, c and 2 more of its tensors\n";
+    static const char *const readers[] = {"inspect sum.eqf", "search sum.eqf",
+                                          "optimize sum.eqf -o sum.pkg --budget 0.01"};
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+        const char *r = readers[i];
+        expect_error(1, "few.safetensors: X: is f32 [8], the program wants f32 [16]",
+                     "%s --inputs few.safetensors", r);
+        expect_error(1, "wide.safetensors: X: is f64 [16], the program wants f32 [16]",
+                     "%s --inputs wide.safetensors", r);
+        expect_error(1, "weights.safetensors: X: is not in the file",
+                     "%s --inputs weights.safetensors", r);
+        expect_error(1, "few-w.safetensors: W: is f32 [8], the program wants f32 [16]",
+                     "%s --weights few-w.safetensors", r);
+        expect_error(1, "fit.safetensors: W: is not in the file",
+                     "%s --weights fit.safetensors", r);
+        char command[300];
+        snprintf(command, sizeof command,
+                 "$E %s --inputs fit.safetensors --weights weights.safetensors", r);
+        assert_int_equal(tool(&s, command), 0);
+        assert_string_equal(s.err, "");
+        snprintf(command, sizeof command, "$E %s --inputs more.safetensors", r);
+        assert_int_equal(tool(&s, command), 0);
+        assert_string_equal(s.err, nothing);
+        strcat(command, " --quiet");
+        assert_int_equal(tool(&s, command), 0);
+        assert_string_equal(s.err, "");
+    }
+    assert_int_equal(tool(&s, "$E run sum.pkg -i more.safetensors"), 0);
+    assert_string_equal(s.err, nothing);
+    assert_int_equal(tool(&s, "$E optimize sum.eqf -o q.pkg --budget 0.01 --parameters input && "
+                              "$E run q.pkg -i more.safetensors"), 0);
+    assert_non_null(strstr(s.err, ": nothing reads a, b, c, d and 1 more of its tensors\n"));
+    expect_error(1, "few.safetensors: X: is f32 [8], the package wants f32 [16]",
+                 "run sum.pkg -i few.safetensors");
 }
 
 static void test_words(void **state)
@@ -195,6 +284,22 @@ static void test_words(void **state)
         assert_int_equal(tool(&s, command), 0);
         assert_non_null(strstr(s.out, "usage: equiforge"));
     }
+    /* `help WORDS` is `WORDS --help`. */
+    static const char *const subjects[] = {"inspect",    "search",     "optimize",
+                                           "run",        "bench",      "rules",
+                                           "rules list", "rules show", "rules check",
+                                           "egraph",     "egraph run", "egraph extract"};
+    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
+        char command[200];
+        snprintf(command, sizeof command,
+                 "$E help %s >a.txt && $E %s --help >b.txt && cmp a.txt b.txt", subjects[i],
+                 subjects[i]);
+        if (tool(&s, command) != 0)
+            fail_msg("%s: %s%s", command, s.out, s.err);
+    }
+    expect_error(2, "did you mean inspect?", "help inspcet");
+    expect_error(2, "did you mean egraph run?", "help egraph rnu");
+    assert_int_equal(tool(&s, "$E help >a.txt && $E --help >b.txt && cmp a.txt b.txt"), 0);
 }
 
 /* Sizes of symbolic dims. */
@@ -292,8 +397,10 @@ static void on_terminal(const char *command, char *shown, size_t size)
     snprintf(line, sizeof line, "%s 2>%s", command, name);
     tool(&s, line);
     fcntl(terminal, F_SETFL, O_NONBLOCK);
-    ssize_t n = read(terminal, shown, size - 1);
-    shown[n > 0 ? n : 0] = 0;
+    size_t all = 0;
+    for (ssize_t n; (n = read(terminal, shown + all, size - 1 - all)) > 0;)
+        all += (size_t)n; /* one read is not all of it */
+    shown[all] = 0;
     close(other);
     close(terminal);
 }
@@ -360,8 +467,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),  cmocka_unit_test(test_options),
-        cmocka_unit_test(test_words),  cmocka_unit_test(test_dims),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_words),  cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_dims),   cmocka_unit_test(test_memory),
         cmocka_unit_test(test_names),  cmocka_unit_test(test_progress),
         cmocka_unit_test(test_interrupt),
     };
