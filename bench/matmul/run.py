@@ -57,6 +57,13 @@ def build(folder):
     return library
 
 
+def widest(cc):
+    """Bytes of the widest vectors that the compiler uses on this machine."""
+    macros = subprocess.run([cc, "-march=native", "-dM", "-E", "-x", "c", "/dev/null"], check=True,
+                            capture_output=True, text=True).stdout
+    return 64 if "__AVX512F__" in macros else 32 if "__AVX__" in macros else 16
+
+
 def rates():
     """Measured FMA rate (GFLOP/s) of a large torch product and read rate (GB/s) of a sum."""
     a = torch.rand(2048, 2048)
@@ -70,11 +77,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", help="built before; by default it is built now")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--vector-bytes", type=int, default=32)
+    parser.add_argument("--vector-bytes", type=int, help="by default the widest here")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--cc", default="gcc")
     parser.add_argument("cases", nargs="*", default=CASES)
     o = parser.parse_args()
+    if not o.vector_bytes:
+        o.vector_bytes = widest(o.cc)
     torch.set_num_threads(o.threads)
     if o.threads == 1:
         global CLOCK
@@ -87,8 +96,8 @@ def main():
     lib.bm_bind.argtypes = [ctypes.c_void_p] * 4
     lib.bm_run.argtypes = [ctypes.c_void_p]
     flops_rate, dram_rate = rates()
-    print(f"torch {torch.__version__}, {o.threads} threads, {o.cc}; torch product "
-          f"{flops_rate:.0f} GFLOP/s, read {dram_rate:.1f} GB/s")
+    print(f"torch {torch.__version__}, {o.threads} threads, {o.cc}, {o.vector_bytes}-byte vectors; "
+          f"torch product {flops_rate:.0f} GFLOP/s, read {dram_rate:.1f} GB/s")
     print(f"{'case':30} {'torch ms':>9} {'ours ms':>9} {'torch/ours':>10} {'median':>7} "
           f"{'GFLOP/s':>8} {'fma':>5} {'dram':>5}  error")
     for case in o.cases:
