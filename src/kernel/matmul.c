@@ -190,11 +190,18 @@ static bool is_exchanged(const matmul *x, const kn_loc *want, ir_atoms dims)
 
 /* ---- choices ----------------------------------------------------------------------------------- */
 
-/* Cycles a k step takes for m rows of nv vectors: FMAs and loads at two a cycle, FMA latency 4. */
+/* Cycles a k step takes for m rows of nv vectors: FMAs and loads at two a cycle, FMA latency 4. Of
+ * tiles that keep the FMA units busy the one with the fewest loads is best: what they read comes
+ * from L2 in part. */
 static f64 tile_cycles(i64 m, i64 nv)
 {
     f64 fma = (f64)(m * nv) / 2, loads = (f64)(m + nv) / 2;
-    return MAX(MAX(fma, loads), 4.0);
+    return MAX(MAX(fma, loads), 4.0) + loads / 4;
+}
+
+static i64 ceil_div(i64 a, i64 b)
+{
+    return (a + b - 1) / b;
 }
 
 static void choose_tile(matmul *x, i64 lanes)
@@ -209,7 +216,7 @@ static void choose_tile(matmul *x, i64 lanes)
             i64 rest = rows % m;
             f64 cost = (f64)(rows / m) * tile_cycles(m, nv);
             cost += rest ? tile_cycles(rest, nv) : 0;
-            cost /= (f64)nv;
+            cost *= (f64)ceil_div(x->n.extent, nv * lanes);
             if (best == 0 || cost < best - 1e-9) {
                 best = cost;
                 x->mr = m;
@@ -225,7 +232,14 @@ static i64 round_down(i64 x, i64 to)
 
 static i64 round_up(i64 x, i64 to)
 {
-    return (x + to - 1) / to * to;
+    return ceil_div(x, to) * to;
+}
+
+/* Rows of a part: about 256, in blocks that are nearly equal. */
+static i64 block_rows(i64 rows, i64 mr)
+{
+    i64 blocks = MAX((rows + 127) / 256, 1);
+    return MIN(round_up(ceil_div(rows, blocks), mr), rows);
 }
 
 /* A block of K near `most`, a divisor when there is one not much smaller. */
@@ -256,6 +270,18 @@ static form choose_form(const matmul *x, i64 lanes)
     return along_k && depth >= lanes ? ROWDOT : PLAIN;
 }
 
+/* Columns of a part whose partial sums lie in a strip: several panels, so that a block of the left
+ * operand is read from L2 once for all of them; fewer where the threads would have no work. */
+static i64 strip_columns(const matmul *x)
+{
+    i64 rows = MIN(x->m.extent, x->mc), bytes = dtype_bytes(x->accumulator);
+    i64 panels = ceil_div(x->n.extent, x->nr);
+    i64 parts = kn_part_count(x->l, x->m.extent * x->n.extent * x->k.extent / 8);
+    parts = ceil_div(parts, kn_space_size(&x->outer) * ceil_div(x->m.extent, x->mc));
+    i64 most = MAX((1 << 18) / (rows * x->nr * bytes), 1);
+    return x->nr * MIN(most, MAX(panels / parts, 1));
+}
+
 static void choose(matmul *x)
 {
     i64 lanes = x->l->o.vector_bytes / dtype_bytes(x->accumulator);
@@ -269,11 +295,16 @@ static void choose(matmul *x)
         choose_tile(x, lanes);
         x->nr = MIN(x->nr, x->form == DIRECT ? round_down(columns, lanes) : round_up(columns, lanes));
         x->nc = x->nr;
+        x->mc = block_rows(rows, x->mr);
         if (x->form == PANELS) {
-            x->kc = rows <= x->mr ? depth : choose_block(depth, 256);
+            /* a panel's block stays in L1; under few rows beside the one that comes next */
+            i64 blocks = ceil_div(rows, x->mr), line = x->nr * dtype_bytes(x->accumulator);
+            i64 deep = MAX((blocks <= 8 ? 1 << 14 : 1 << 15) / line, 16);
+            x->kc = blocks == 1 ? depth : choose_block(depth, deep);
             x->width[RIGHT] = x->nr;
-            i64 blocks = (rows + x->mr - 1) / x->mr;
-            x->prefetch = bytes > 1 << 20 && blocks <= 8 ? 4096 : 0;
+            if (x->kc < depth)
+                x->nc = strip_columns(x);
+            x->prefetch = bytes > 1 << 20 ? 1024 : 0;
         } else if (bytes > 1 << 18 && columns > 4 * x->nr) {
             /* rows of the operand, not columns of it, are streams */
             i64 most = (1 << 18) / (rows * dtype_bytes(x->accumulator));
@@ -294,7 +325,7 @@ static void choose(matmul *x)
         x->mr = MIN(rows, 4);
         x->nc = x->nr = MIN(columns, 64);
     }
-    x->mc = rows <= 384 ? rows : round_down(256, x->mr);
+    x->mc = block_rows(rows, x->mr);
 }
 
 /* ---- packing ----------------------------------------------------------------------------------- */
@@ -430,9 +461,10 @@ static void store_out(product *b, kn_affine row, kn_affine column, i64 height, k
     kn_store(&b->j.m, &p, kn_cast(&b->j.m, x->at[OUT].dtype, v));
 }
 
-/* One register tile: rows [row, row + height), a panel at `column`, K [k, k + depth). */
-static void emit_tile(product *b, kn_affine row, kn_affine column, i64 height, kn_affine k,
-                      i64 depth)
+/* One register tile: rows [row, row + height), `inside` from the block's first, a panel at
+ * `column`, K [k, k + depth). */
+static void emit_tile(product *b, kn_affine row, kn_affine inside, kn_affine column, i64 height,
+                      kn_affine k, i64 depth)
 {
     const matmul *x = b->x;
     kn_maker *m = &b->j.m;
@@ -444,10 +476,8 @@ static void emit_tile(product *b, kn_affine row, kn_affine column, i64 height, k
                       .stride = {x->nc, 1}};
     kn_value acc;
     if (b->strip >= 0) {
-        kn_affine inside = kn_affine_sum(a, row, b->rows.index, -1);
         strip.at = kn_affine_sum(a, kn_const_affine(0), inside, x->nc);
-        inside = kn_affine_sum(a, column, b->columns.index, -1);
-        strip.at = kn_affine_sum(a, strip.at, inside, 1);
+        strip.at = kn_affine_sum(a, strip.at, kn_affine_sum(a, column, b->columns.index, -1), 1);
         acc = kn_ref(m, &strip);
     } else {
         acc = kn_state(m, IR_SUM, x->accumulator, 2, shape);
@@ -459,8 +489,8 @@ static void emit_tile(product *b, kn_affine row, kn_affine column, i64 height, k
         /* the block that comes next, a share of it under each block of rows */
         i64 rows = MIN(x->m.extent, x->mc), blocks = (rows + x->mr - 1) / x->mr;
         ahead = (x->nr + blocks - 1) / blocks;
-        next.base += blocks > 1 ? depth * x->nr : x->prefetch;
-        kn_affine inside = kn_affine_sum(a, row, b->rows.index, -1);
+        i64 block = (x->nc > x->nr ? x->k.extent : depth) * x->nr;
+        next.base += blocks > 1 ? block : x->prefetch;
         next = kn_affine_sum(a, next, inside, depth * ahead / x->mr);
     }
     kn_value c = kn_dot_add(m, kind_of(x->form), acc, l, r, next, ahead);
@@ -483,21 +513,29 @@ static void emit_rows(product *b, kn_affine column, kn_affine k, i64 depth)
         kn_place to = tile_of(b, RIGHT, column, k, x->nr, depth);
         kn_store(m, &to, kn_cast(m, DT_f32, kn_load(m, &from, 0, 0)));
     }
-    i64 rows = x->m.extent, whole = rows > x->mc ? x->mc / x->mr : rows / x->mr;
+    i64 rows = x->m.extent, blocks = ceil_div(rows, x->mc), last = (blocks - 1) * x->mc;
+    i64 rest = (rows - last) % x->mr, whole = blocks > 1 ? x->mc / x->mr : rows / x->mr;
+    arena *a = x->l->a;
     if (whole == 1) {
-        emit_tile(b, b->rows.index, column, x->mr, k, depth);
+        emit_tile(b, b->rows.index, kn_const_affine(0), column, x->mr, k, depth);
     } else if (whole > 1) {
         kn_var v;
-        kn_loop(m, b->rows.index, whole, x->mr, rows > x->mc ? rows : 0, NULL, 0, &v, NULL);
-        emit_tile(b, kn_affine_add(x->l->a, kn_const_affine(0), v, 1), column, x->mr, k, depth);
+        kn_loop(m, b->rows.index, whole, x->mr, blocks > 1 ? rows - rest : 0, NULL, 0, &v, NULL);
+        kn_affine row = kn_affine_add(a, kn_const_affine(0), v, 1);
+        emit_tile(b, row, kn_affine_sum(a, row, b->rows.index, -1), column, x->mr, k, depth);
         kn_end(m, NULL, NULL);
     }
-    i64 rest = rows > x->mc ? 0 : rows % x->mr;
-    if (rest > 0) {
-        kn_affine row = b->rows.index;
-        row.base += whole * x->mr;
-        emit_tile(b, row, column, rest, k, depth);
+    if (rest == 0)
+        return;
+    kn_affine row = kn_const_affine(rows - rest), inside = kn_const_affine(rows - rest - last);
+    if (blocks > 1) { /* a loop that runs once, and in the last block alone */
+        kn_var v;
+        kn_affine from = kn_affine_sum(a, kn_const_affine(last), b->rows.index, -1);
+        kn_loop(m, from, 1, 1, 1, NULL, 0, &v, NULL);
     }
+    emit_tile(b, row, inside, column, rest, k, depth);
+    if (blocks > 1)
+        kn_end(m, NULL, NULL);
 }
 
 static void emit_columns(product *b, kn_affine k, i64 depth)
@@ -536,8 +574,7 @@ static void emit_strip(product *b, bool clear)
     kn_end(m, NULL, NULL);
 }
 
-/* One launch. Columns are a multiple of the panel (or padded in it); rows of a multiple of mr when
- * they are more than a block. */
+/* One launch. Columns are a multiple of the panel, or padded in it. */
 static void launch(matmul *x)
 {
     kn_lower *l = x->l;
@@ -587,25 +624,23 @@ static void launch(matmul *x)
     kn_job_launch(&b.j);
 }
 
-/* The part of the product from row (or column) `first` on. */
-static matmul tail_of(const matmul *x, i64 operand, i64 first)
+/* The part of the product from column `first` on. */
+static matmul tail_of(const matmul *x, i64 first)
 {
     matmul y = *x;
-    kn_dim *dim = operand == LEFT ? &y.m : &y.n;
     y.outer.at = arena_copy(x->l->a, x->outer.at, x->outer.n * (i64)sizeof(kn_dim));
-    y.start[OUT] += first * dim->stride[OUT];
-    y.start[operand] += first * dim->stride[operand];
-    dim->extent -= first;
+    y.start[OUT] += first * x->n.stride[OUT];
+    y.start[RIGHT] += first * x->n.stride[RIGHT];
+    y.n.extent -= first;
     return y;
 }
 
 static void run(matmul *x)
 {
-    i64 rows = x->m.extent, columns = x->n.extent;
-    i64 row_rest = rows > x->mc ? rows % x->mr : 0;
+    i64 columns = x->n.extent;
     i64 column_rest = x->width[RIGHT] > 0 ? 0 : columns % x->nr;
     if (column_rest > 0) {
-        matmul main = *x, rest = tail_of(x, RIGHT, columns - column_rest);
+        matmul main = *x, rest = tail_of(x, columns - column_rest);
         main.n.extent = columns - column_rest;
         run(&main);
         rest.nc = rest.nr = column_rest;
@@ -619,14 +654,6 @@ static void run(matmul *x)
         }
         rest.kc = x->k.extent;
         run(&rest);
-        return;
-    }
-    if (row_rest > 0) {
-        matmul main = *x, rest = tail_of(x, LEFT, rows - row_rest);
-        main.m.extent = rows - row_rest;
-        launch(&main);
-        rest.mc = rest.mr = row_rest;
-        launch(&rest);
         return;
     }
     launch(x);

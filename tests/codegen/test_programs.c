@@ -16,7 +16,7 @@ static u64 first_seed = 7000; /* argument 1; the long run takes others */
 static const char *const SHAPES[] = {
     "(program p (dims (B 6) (M 40) (N 70) (K 100)) (input X f32 (B M K)) (input W f32 (B N K))\n"
     " (output Y (matmul X W :axis {K}) (B M N)))",
-    "(program p (dims (M 500) (N 40) (K 64)) (input X f32 (M K)) (parameter W f32 (N K))\n"
+    "(program p (dims (M 391) (N 100) (K 530)) (input X f32 (M K)) (parameter W f32 (N K))\n"
     " (output Y (matmul X W :axis {K}) (M N)))",
     "(program p (dims (M 13) (N 70) (K 600)) (input X f32 (M K)) (parameter W f32 (N K))\n"
     " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul X W :axis {K}) (N M)))",

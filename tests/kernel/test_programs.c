@@ -122,7 +122,7 @@ static void test_shapes(void **state)
     static const char *const texts[] = {
         "(program p (dims (B 6) (M 40) (N 70) (K 100)) (input X f32 (B M K)) (input W f32 (B N K))\n"
         " (output Y (matmul X W :axis {K}) (B M N)))",
-        "(program p (dims (M 500) (N 40) (K 64)) (input X f32 (M K)) (parameter W f32 (N K))\n"
+        "(program p (dims (M 391) (N 100) (K 530)) (input X f32 (M K)) (parameter W f32 (N K))\n"
         " (output Y (matmul X W :axis {K}) (M N)))",
         "(program p (dims (M 13) (N 70) (K 600)) (input X f32 (M K)) (parameter W f32 (N K))\n"
         " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul X W :axis {K}) (N M)))",

@@ -16,20 +16,18 @@ typedef f32 f32x16 __attribute__((vector_size(64)));
 typedef f32 f32x16_at __attribute__((vector_size(64), aligned(4), may_alias));
 
 /* 2:12 */
-int k8e87ae7094db683d(void *const *buf, i64 p0, i64 p1)
+int kbca50ed25744268c(void *const *buf, i64 p0, i64 p1)
 {
     const f32 *restrict b0 = buf[0];
     f32 *restrict b1 = buf[1];
     for (i64 p = p0; p < p1; p++) {
-        for (i64 i1 = 0; i1 < 2; i1++) {
-            {
-                const f32 *a0 = b0 + (1920 * i1);
-                f32 *a1 = b1 + (1920 * i1);
-                for (i64 l0 = 0; l0 < 48; l0++) {
-                    for (i64 l1 = 0; l1 < 40; l1++) {
-                        f32 v1 = l0 < 50 - (48 * i1) ? a0[l0 * 40 + l1] : 0.0f;
-                        a1[l0 + l1 * 48] = v1;
-                    }
+        {
+            const f32 *a0 = b0;
+            f32 *a1 = b1;
+            for (i64 l0 = 0; l0 < 64; l0++) {
+                for (i64 l1 = 0; l1 < 40; l1++) {
+                    f32 v1 = l0 < 50 - (0) ? a0[l0 * 40 + l1] : 0.0f;
+                    a1[l0 + l1 * 64] = v1;
                 }
             }
         }
@@ -38,64 +36,73 @@ int k8e87ae7094db683d(void *const *buf, i64 p0, i64 p1)
 }
 
 /* 2:12 */
-int k279197e94c5f8f38(void *const *buf, i64 p0, i64 p1)
+int k522e055770ce96f6(void *const *buf, i64 p0, i64 p1)
 {
     f32 *restrict b0 = buf[0];
     const f32 *restrict b1 = buf[1];
     const f32 *restrict b2 = buf[2];
     for (i64 p = p0; p < p1; p++) {
-        f32 t4[144] __attribute__((aligned(64)));
-        for (i64 i1 = 0; i1 < 96; i1 += 48) {
-            {
-                const f32 *pa = b1;
-                const f32 *pb = b2 + (40 * i1);
-                f32x16 c0_0 = {0};
-                f32x16 c0_1 = {0};
-                f32x16 c0_2 = {0};
-                f32x16 c1_0 = {0};
-                f32x16 c1_1 = {0};
-                f32x16 c1_2 = {0};
-                f32x16 c2_0 = {0};
-                f32x16 c2_1 = {0};
-                f32x16 c2_2 = {0};
-                for (i64 k = 0; k < 40; k++) {
-                    f32x16 y0 = *(const f32x16_at *)(pb + k * 48 + 0);
-                    PIN(y0);
-                    f32x16 y1 = *(const f32x16_at *)(pb + k * 48 + 16);
-                    PIN(y1);
-                    f32x16 y2 = *(const f32x16_at *)(pb + k * 48 + 32);
-                    PIN(y2);
-                    f32 x0 = pa[k + 0];
-                    c0_0 += x0 * y0;
-                    c0_1 += x0 * y1;
-                    c0_2 += x0 * y2;
-                    f32 x1 = pa[k + 40];
-                    c1_0 += x1 * y0;
-                    c1_1 += x1 * y1;
-                    c1_2 += x1 * y2;
-                    f32 x2 = pa[k + 80];
-                    c2_0 += x2 * y0;
-                    c2_1 += x2 * y1;
-                    c2_2 += x2 * y2;
-                }
-                *(f32x16_at *)(t4 + 0) = c0_0;
-                *(f32x16_at *)(t4 + 16) = c0_1;
-                *(f32x16_at *)(t4 + 32) = c0_2;
-                *(f32x16_at *)(t4 + 48) = c1_0;
-                *(f32x16_at *)(t4 + 64) = c1_1;
-                *(f32x16_at *)(t4 + 80) = c1_2;
-                *(f32x16_at *)(t4 + 96) = c2_0;
-                *(f32x16_at *)(t4 + 112) = c2_1;
-                *(f32x16_at *)(t4 + 128) = c2_2;
+        f32 t4[192] __attribute__((aligned(64)));
+        {
+            const f32 *pa = b1;
+            const f32 *pb = b2;
+            f32x16 c0_0 = {0};
+            f32x16 c0_1 = {0};
+            f32x16 c0_2 = {0};
+            f32x16 c0_3 = {0};
+            f32x16 c1_0 = {0};
+            f32x16 c1_1 = {0};
+            f32x16 c1_2 = {0};
+            f32x16 c1_3 = {0};
+            f32x16 c2_0 = {0};
+            f32x16 c2_1 = {0};
+            f32x16 c2_2 = {0};
+            f32x16 c2_3 = {0};
+            for (i64 k = 0; k < 40; k++) {
+                f32x16 y0 = *(const f32x16_at *)(pb + k * 64 + 0);
+                PIN(y0);
+                f32x16 y1 = *(const f32x16_at *)(pb + k * 64 + 16);
+                PIN(y1);
+                f32x16 y2 = *(const f32x16_at *)(pb + k * 64 + 32);
+                PIN(y2);
+                f32x16 y3 = *(const f32x16_at *)(pb + k * 64 + 48);
+                PIN(y3);
+                f32 x0 = pa[k + 0];
+                c0_0 += x0 * y0;
+                c0_1 += x0 * y1;
+                c0_2 += x0 * y2;
+                c0_3 += x0 * y3;
+                f32 x1 = pa[k + 40];
+                c1_0 += x1 * y0;
+                c1_1 += x1 * y1;
+                c1_2 += x1 * y2;
+                c1_3 += x1 * y3;
+                f32 x2 = pa[k + 80];
+                c2_0 += x2 * y0;
+                c2_1 += x2 * y1;
+                c2_2 += x2 * y2;
+                c2_3 += x2 * y3;
             }
-            {
-                f32 *a0 = b0 + (i1);
-                i64 n1 = 50 - (i1);
-                n1 = n1 < 48 ? n1 : 48;
-                for (i64 l0 = 0; l0 < 3; l0++) {
-                    for (i64 l1 = 0; l1 < n1; l1++) {
-                        a0[l0 * 50 + l1] = t4[l0 * 48 + l1];
-                    }
+            *(f32x16_at *)(t4 + 0) = c0_0;
+            *(f32x16_at *)(t4 + 16) = c0_1;
+            *(f32x16_at *)(t4 + 32) = c0_2;
+            *(f32x16_at *)(t4 + 48) = c0_3;
+            *(f32x16_at *)(t4 + 64) = c1_0;
+            *(f32x16_at *)(t4 + 80) = c1_1;
+            *(f32x16_at *)(t4 + 96) = c1_2;
+            *(f32x16_at *)(t4 + 112) = c1_3;
+            *(f32x16_at *)(t4 + 128) = c2_0;
+            *(f32x16_at *)(t4 + 144) = c2_1;
+            *(f32x16_at *)(t4 + 160) = c2_2;
+            *(f32x16_at *)(t4 + 176) = c2_3;
+        }
+        {
+            f32 *a0 = b0;
+            i64 n1 = 50 - (0);
+            n1 = n1 < 64 ? n1 : 64;
+            for (i64 l0 = 0; l0 < 3; l0++) {
+                for (i64 l1 = 0; l1 < n1; l1++) {
+                    a0[l0 * 50 + l1] = t4[l0 * 64 + l1];
                 }
             }
         }
