@@ -26,16 +26,19 @@ struct eqf_ctx {
 static void *resize_malloc(void *user, void *p, size_t old_size, size_t size)
 {
     (void)user;
-    (void)old_size;
     if (size == 0) {
         free(p);
         return NULL;
     }
 #ifdef MADV_HUGEPAGE
-    if (!p && size >= LARGE_PAGE) { /* tables that are read at random: fewer misses of the TLB */
+    if (size >= LARGE_PAGE && size > old_size) { /* fewer page faults, fewer misses of the TLB */
         void *large = aligned_alloc(LARGE_PAGE, (size + LARGE_PAGE - 1) & ~(LARGE_PAGE - 1));
-        if (large)
-            madvise(large, size, MADV_HUGEPAGE);
+        if (!large)
+            return NULL;
+        madvise(large, size, MADV_HUGEPAGE);
+        if (p)
+            memcpy(large, p, old_size);
+        free(p);
         return large;
     }
 #endif
