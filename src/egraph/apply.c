@@ -298,7 +298,7 @@ typedef struct batch {
     u32 state, n, width;
     i64 made; /* e-nodes */
     const u32 *rows; /* n of `width` words */
-    u32 hash[BATCH], kid[4][BATCH];
+    u32 kid[4][BATCH], hash[BATCH], at[BATCH]; /* at: the slot where a probe may begin */
     u32 made_class[EG_MAX_BUILT][BATCH], made_node[EG_MAX_BUILT][BATCH]; /* nodes: explained only */
     u32 built_swaps[BATCH];
 } batch;
@@ -386,31 +386,30 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
     const u64 *slot = g->slot;
     char *const *const chunk = g->seg[arity].chunk;
     const u32 *const parent = g->parent;
-    for (u32 i = 0; i < arity; i++) {
-        source from = source_of(b, mk->from[i]);
-        u32 *kid = b->kid[i];
-        for (u32 j = 0; j < n; j++, from.at += from.stride)
-            kid[j] = canonical(g, parent, *from.at);
-    }
+    source from[4];
+    for (u32 i = 0; i < arity; i++)
+        from[i] = source_of(b, mk->from[i]);
     for (u32 j = 0; j < n; j++) {
         u32 kids[4];
-        for (u32 i = 0; i < arity; i++)
-            kids[i] = b->kid[i][j];
+        for (u32 i = 0; i < arity; i++) {
+            kids[i] = b->kid[i][j] = canonical(g, parent, *from[i].at);
+            from[i].at += from[i].stride;
+        }
         u32 hash = b->hash[j] = key_hash(head, arity, kids, commutative);
         __builtin_prefetch(&slot[hash & mask]);
     }
     for (u32 j = 0; j < n; j++) {
-        u64 s = slot[b->hash[j] & mask];
-        if ((u32)(s >> 32) == b->hash[j] && (u32)s >> 29 == arity) {
-            __builtin_prefetch(rec_of_arity(chunk, (u32)s, arity));
+        u32 at = b->at[j] = seek(slot, mask, b->hash[j] & mask, b->hash[j]), found = (u32)slot[at];
+        if (found && LIKELY(found >> 29 == arity)) {
+            __builtin_prefetch(rec_of_arity(chunk, found, arity));
             continue;
         }
-        for (u32 i = 0; i < arity; i++) /* probably a new e-node: it joins lists */
+        for (u32 i = 0; i < arity; i++) /* a new e-node joins lists */
             __builtin_prefetch(eg_at(&g->body, parent[b->kid[i][j]] & ~EG_BODY), 1);
     }
     const u32 *root_at = b->rows;
     for (u32 j = 0; j < n; j++, root_at += b->width) {
-        u32 kids[4], nodes[4], where = 0, hash = b->hash[j];
+        u32 kids[4], nodes[4], hash = b->hash[j], where = b->at[j];
         u32 target = root ? canonical(g, parent, *root_at) : 0;
         for (u32 i = 0; i < arity; i++)
             kids[i] = b->kid[i][j];
@@ -418,6 +417,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
             for (u32 i = 0; i < arity; i++)
                 kids[i] = canonical(g, parent, kids[i]);
             hash = key_hash(head, arity, kids, commutative);
+            where = hash & mask;
         }
         u32 node = probe(g, slot, mask, hash, head, arity, kids, commutative, &where);
         if (LIKELY(node)) {

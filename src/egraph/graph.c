@@ -61,14 +61,12 @@ bool eg_slots_resize(eg *g, u32 size)
 
 u32 eg_lookup(const eg *g, u32 head, u32 arity, const u32 *kids)
 {
-    u32 where;
     if (!g->slot)
         return 0;
     bool commutative =
         g->lang->ops.at[g->lang->heads.at[head].op].flags & EQF_COMMUTATIVE;
-    return probe(g, g->slot, g->slot_mask, key_hash(head, arity, kids, commutative), head, arity,
-                 kids, commutative,
-                 &where);
+    u32 hash = key_hash(head, arity, kids, commutative), where = hash & g->slot_mask;
+    return probe(g, g->slot, g->slot_mask, hash, head, arity, kids, commutative, &where);
 }
 
 /* ---- logs ---------------------------------------------------------------------------------- */
@@ -374,7 +372,7 @@ bool eg_reserve(eg *g, u32 op, u32 arity, u32 n)
 static u32 add_hashed(eg *g, u32 op, u32 head, u32 arity, const u32 *kids, bool commutative,
                       const u32 *kid_nodes, u32 into, bool *is_new)
 {
-    u32 hash = key_hash(head, arity, kids, commutative), where = 0;
+    u32 hash = key_hash(head, arity, kids, commutative), where = hash & g->slot_mask;
     *is_new = false;
     if (LIKELY(g->slot != NULL)) {
         u32 n = probe(g, g->slot, g->slot_mask, hash, head, arity, kids, commutative, &where);

@@ -64,8 +64,8 @@ static void repair_node(eg *g, u32 n, u32 *rec)
             kids[i] = rec[N_KIDS + step * i];
     }
     restamp(g, n, rec);
-    u32 where = 0;
     hash = key_hash(head, arity, kids, commutative);
+    u32 where = hash & g->slot_mask;
     u32 m = probe(g, g->slot, g->slot_mask, hash, head, arity, kids, commutative, &where);
     if (!m) {
         if (UNLIKELY(g->marks))

@@ -23,8 +23,8 @@ static inline u32 hash2(u32 head, u32 a, u32 b)
 static inline __attribute__((always_inline)) u32 key_hash(u32 head, u32 arity, const u32 *kids, bool commutative)
 {
     if (LIKELY(arity == 2)) {
-        u32 a = kids[0], b = kids[1];
-        return commutative && a > b ? hash2(head, b, a) : hash2(head, a, b);
+        u32 a = kids[0], b = kids[1], swap = a > b && commutative ? a ^ b : 0;
+        return hash2(head, a ^ swap, b ^ swap);
     }
     u64 h = (head + 1u) * 0xD6E8FEB86659FD93u;
     for (u32 i = 0; i < arity; i++)
@@ -76,21 +76,32 @@ static inline __attribute__((always_inline)) bool same_key(const eg *g, char *co
     return true;
 }
 
-/* The e-node with this key, or 0 and the empty slot where it would go. */
+/* The first slot from i on that has the hash, or is empty. */
+static inline u32 seek(const u64 *slot, u32 mask, u32 i, u32 hash)
+{
+    for (u64 s; (s = slot[i]) != 0 && (u32)(s >> 32) != hash;)
+        i = (i + 1) & mask;
+    return i;
+}
+
+/* The e-node with this key, or 0 and the empty slot where it would go. The probe begins at *where:
+ * its home, or what a seek found. */
 static inline __attribute__((always_inline)) u32 probe(const eg *g, const u64 *slot, u32 mask,
                                                        u32 hash, u32 head, u32 arity,
                                                        const u32 *kids, bool commutative,
                                                        u32 *where)
 {
     char *const *chunk = g->seg[MIN(arity, EG_LONG)].chunk;
-    u32 i = hash & mask;
-    for (u64 s; (s = slot[i]) != 0; i = (i + 1) & mask) {
-        if ((u32)(s >> 32) == hash &&
-            LIKELY(same_key(g, chunk, (u32)s, head, arity, kids, commutative)))
-            return (u32)s;
+    for (u32 i = *where;; i = (i + 1) & mask) {
+        i = seek(slot, mask, i, hash);
+        u32 n = (u32)slot[i];
+        if (!n) {
+            *where = i;
+            return 0;
+        }
+        if (LIKELY(same_key(g, chunk, n, head, arity, kids, commutative)))
+            return n;
     }
-    *where = i;
-    return 0;
 }
 
 /* ---- logs ---------------------------------------------------------------------------------- */
