@@ -62,13 +62,18 @@ typedef struct machine {
 
 /* ---- results ------------------------------------------------------------------------------- */
 
+/* Rows are copied ROW_WORDS words at a time: the last one may write past its end. */
+enum { ROW_WORDS = 4 };
+
 static i64 block_size(u32 cap)
 {
-    return (i64)sizeof(eg_block) + 4 * (i64)cap;
+    return (i64)sizeof(eg_block) + 4 * ((i64)cap + ROW_WORDS);
 }
 
-/* Full blocks are kept for the next search, a few megabytes of them: fresh pages are not cheap. */
-enum { BLOCK_WORDS = 1 << 14, SPARE_BLOCKS = 64 };
+/* Blocks grow to SMALL_WORDS; the next is a large page. A few of these are kept for the next search:
+ * fresh memory is not cheap. */
+enum { SMALL_WORDS = 1 << 17, SPARE_BLOCKS = 4 };
+enum { BLOCK_WORDS = (1 << 19) - sizeof(eg_block) / 4 - ROW_WORDS };
 
 void eg_matches_drop(eg *g, eg_matches *m)
 {
@@ -106,9 +111,10 @@ static u32 *row_slot(eg *g, eg_matches *m)
 {
     eg_block *b = m->last;
     if (UNLIKELY(!b || b->used + m->width > b->cap)) {
-        u32 cap = MAX(b ? MIN(4 * b->cap, BLOCK_WORDS) : 64, m->width);
+        u32 cap = !b ? MAX(64, m->width) : b->cap < SMALL_WORDS ? 2 * b->cap : BLOCK_WORDS;
         eg_block *fresh = g->spare;
-        if (cap == BLOCK_WORDS && fresh) {
+        if (fresh && cap >= SMALL_WORDS / 8) {
+            cap = BLOCK_WORDS;
             g->spare = fresh->next;
             g->nspare--;
         } else {
@@ -468,8 +474,8 @@ static bool emit(machine *m, const step *st, const eg_atom *a, const eg_class_in
             found++;
             if (!out)
                 continue;
-            for (u32 i = 0; i < nsave; i++)
-                at[i] = row[i];
+            for (u32 i = 0; i < nsave; i += ROW_WORDS)
+                memcpy(at + i, row + i, 4 * ROW_WORDS);
             for (u32 i = 0; i < e->npatch; i++)
                 at[e->at[i]] = kid[e->column[i]];
             if (s->wide) {
