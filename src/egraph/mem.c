@@ -104,7 +104,7 @@ void eg_vec_trim(eg *g, eg_vec *v)
 
 bool eg_vec_grow(eg *g, eg_vec *v, u32 need)
 {
-    u32 cap = MAX(MAX(need, 16), v->cap + (v->cap < 4096 ? v->cap / 2 : v->cap / 8));
+    u32 cap = MAX(MAX(need, 16), v->cap + v->cap / 2);
     u32 *p = eg_resize(g, v->at, 4 * (i64)v->cap, 4 * (i64)cap);
     if (!p && need < cap) { /* near the limit take only what is needed */
         cap = need;

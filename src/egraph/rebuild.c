@@ -387,8 +387,6 @@ void eg_trim(eg *g)
 {
     if (g->marks || g->bytes < 1 << 16)
         return;
-    if (g->dead > g->alive / 4)
-        eg_sweep(g);
     if (!g->dirty.n)
         eg_vec_free(g, &g->dirty);
     if (!g->queue.n)
@@ -408,7 +406,7 @@ void eg_trim(eg *g)
     for (u32 op = 0; op < g->nlogs; op++) {
         eg_log *l = &g->log[op];
         u32 live = op ? l->alive : g->nclasses;
-        if (l->n > live + live / 8)
+        if (l->n > live + live / 2)
             eg_log_compact(g, op);
         eg_vec v = {l->at, l->n, l->cap};
         eg_vec_trim(g, &v);
