@@ -492,6 +492,58 @@ static void print_helper(c_printer *p, const char *text)
         c_line(p, "%s", line.at);
 }
 
+/* Half vectors to f32 where the target has an instruction that the compiler does not find. */
+static const struct {
+    dtype type;
+    i64 lanes;
+    const char *when, *value;
+} WIDENINGS[] = {
+    {DT_f16, 8, "defined(__F16C__)",
+     "__builtin_ia32_vcvtph2ps256((short __attribute__((vector_size(16))))(h))"},
+    /* the mask is signed in one compiler and not in the other; 4: rounds as it is set */
+    {DT_f16, 16, "defined(__AVX512F__) && defined(__clang__)",
+     "__builtin_ia32_vcvtph2ps512_mask((short __attribute__((vector_size(32))))(h), (f32x16){0}, "
+     "(u16)-1, 4)"},
+    {DT_f16, 16, "defined(__AVX512F__)",
+     "__builtin_ia32_vcvtph2ps512_mask((short __attribute__((vector_size(32))))(h), (f32x16){0}, "
+     "-1, 4)"},
+    {DT_bf16, 16, "defined(__AVX512F__) && !defined(__clang__)", /* gcc 12 widens in halves */
+     "((u32x16)__builtin_ia32_pmovzxwd512_mask((short __attribute__((vector_size(32))))(h), "
+     "(int __attribute__((vector_size(64)))){0}, -1) << 16)"},
+};
+
+static void print_widening(c_printer *p, dtype t, i64 log2)
+{
+    if (!p->vectors[t * C_LANES + log2])
+        return;
+    long long lanes = 1 << log2;
+    if (t == DT_bf16 || !p->vectors[DT_bf16 * C_LANES + log2])
+        c_line(p, "typedef u32 u32x%lld __attribute__((vector_size(%lld)));", lanes, lanes * 4);
+    i64 rows = 0;
+    for (i64 i = 0; i < COUNT_OF(WIDENINGS); i++) {
+        if (WIDENINGS[i].type != t || WIDENINGS[i].lanes != lanes)
+            continue;
+        c_line(p, rows++ ? "#elif %s" : "#if %s", WIDENINGS[i].when);
+        c_line(p, "#define widen_%sx%lld(h) ((f32x%lld)%s)", dtype_name(t), lanes, lanes,
+               WIDENINGS[i].value);
+    }
+    if (rows > 0)
+        c_line(p, "#else");
+    if (t == DT_bf16) {
+        c_line(p, "#define widen_bf16x%lld(h) ((f32x%lld)(__builtin_convertvector(h, u32x%lld) << 16))",
+               lanes, lanes, lanes);
+    } else {
+        c_line(p, "#define widen_f16x%lld(h) ({ u32x%lld w_ = __builtin_convertvector(h, u32x%lld); \\",
+               lanes, lanes, lanes);
+        c_line(p, "    u32x%lld m_ = (u32x%lld)((f32x%lld)((w_ & 0x7fffu) << 13) * 0x1p112f); \\",
+               lanes, lanes, lanes);
+        c_line(p, "    m_ |= (u32x%lld)((w_ & 0x7c00u) == 0x7c00u) & 0x7f800000u; \\", lanes);
+        c_line(p, "    (f32x%lld)(m_ | ((w_ & 0x8000u) << 16)); })", lanes);
+    }
+    if (rows > 0)
+        c_line(p, "#endif");
+}
+
 static void print_vectors(c_printer *p, const char *body)
 {
     for (dtype t = DT_i8; t < DT_COUNT; t++)
@@ -522,27 +574,8 @@ static void print_vectors(c_printer *p, const char *body)
             }
             c_line(p, "    s_[0]; })");
         }
-        if (p->vectors[DT_f16 * C_LANES + log2] || p->vectors[DT_bf16 * C_LANES + log2])
-            c_line(p, "typedef u32 u32x%lld __attribute__((vector_size(%lld)));", lanes, lanes * 4);
-        if (p->vectors[DT_bf16 * C_LANES + log2])
-            c_line(p, "#define widen_bf16x%lld(h) "
-                      "((f32x%lld)(__builtin_convertvector(h, u32x%lld) << 16))", lanes, lanes, lanes);
-        if (!p->vectors[DT_f16 * C_LANES + log2])
-            continue;
-        if (lanes == 8) {
-            c_line(p, "#ifdef __F16C__");
-            c_line(p, "typedef short i16x8 __attribute__((vector_size(16)));");
-            c_line(p, "#define widen_f16x8(h) ((f32x8)__builtin_ia32_vcvtph2ps256((i16x8)(h)))");
-            c_line(p, "#else");
-        }
-        c_line(p, "#define widen_f16x%lld(h) ({ u32x%lld w_ = __builtin_convertvector(h, u32x%lld); \\",
-               lanes, lanes, lanes);
-        c_line(p, "    u32x%lld m_ = (u32x%lld)((f32x%lld)((w_ & 0x7fffu) << 13) * 0x1p112f); \\",
-               lanes, lanes, lanes);
-        c_line(p, "    m_ |= (u32x%lld)((w_ & 0x7c00u) == 0x7c00u) & 0x7f800000u; \\", lanes);
-        c_line(p, "    (f32x%lld)(m_ | ((w_ & 0x8000u) << 16)); })", lanes);
-        if (lanes == 8)
-            c_line(p, "#endif");
+        print_widening(p, DT_bf16, log2);
+        print_widening(p, DT_f16, log2);
     }
 }
 

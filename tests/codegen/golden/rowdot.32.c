@@ -24,9 +24,8 @@ typedef f32 f32x8_at __attribute__((vector_size(32), aligned(4), may_alias));
     s_ += __builtin_shufflevector(s_, s_, 1, 2, 3, 4, 5, 6, 7, 0); \
     s_[0]; })
 typedef u32 u32x8 __attribute__((vector_size(32)));
-#ifdef __F16C__
-typedef short i16x8 __attribute__((vector_size(16)));
-#define widen_f16x8(h) ((f32x8)__builtin_ia32_vcvtph2ps256((i16x8)(h)))
+#if defined(__F16C__)
+#define widen_f16x8(h) ((f32x8)__builtin_ia32_vcvtph2ps256((short __attribute__((vector_size(16))))(h)))
 #else
 #define widen_f16x8(h) ({ u32x8 w_ = __builtin_convertvector(h, u32x8); \
     u32x8 m_ = (u32x8)((f32x8)((w_ & 0x7fffu) << 13) * 0x1p112f); \

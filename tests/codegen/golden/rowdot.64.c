@@ -23,10 +23,16 @@ typedef f32 f32x16_at __attribute__((vector_size(64), aligned(4), may_alias));
     s_ += __builtin_shufflevector(s_, s_, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0); \
     s_[0]; })
 typedef u32 u32x16 __attribute__((vector_size(64)));
+#if defined(__AVX512F__) && defined(__clang__)
+#define widen_f16x16(h) ((f32x16)__builtin_ia32_vcvtph2ps512_mask((short __attribute__((vector_size(32))))(h), (f32x16){0}, (u16)-1, 4))
+#elif defined(__AVX512F__)
+#define widen_f16x16(h) ((f32x16)__builtin_ia32_vcvtph2ps512_mask((short __attribute__((vector_size(32))))(h), (f32x16){0}, -1, 4))
+#else
 #define widen_f16x16(h) ({ u32x16 w_ = __builtin_convertvector(h, u32x16); \
     u32x16 m_ = (u32x16)((f32x16)((w_ & 0x7fffu) << 13) * 0x1p112f); \
     m_ |= (u32x16)((w_ & 0x7c00u) == 0x7c00u) & 0x7f800000u; \
     (f32x16)(m_ | ((w_ & 0x8000u) << 16)); })
+#endif
 static inline u32 bits_f32(f32 x) {
     union { f32 f; u32 u; } c = {.f = x};
     return c.u;
