@@ -601,7 +601,8 @@ static void launch(matmul *x)
             b.place[o].at = kn_affine_sum(l->a, b.place[o].at, w[d].index, x->outer.at[d].stride[o]);
     b.rows = w[n];
     b.columns = w[n + 1];
-    if (is_half(x->at[RIGHT].dtype) && x->m.extent > x->mr && x->kc <= 1024 &&
+    /* many rows share a block that is widened once; few widen it in registers */
+    if (is_half(x->at[RIGHT].dtype) && x->m.extent > 4 * x->mr && x->kc <= 1024 &&
         (x->form == PANELS || x->form == DIRECT))
         b.wide = kn_add_buffer(&b.j.m, KN_LOCAL, DT_f32, x->kc * x->nr);
     if (x->kc == x->k.extent) {
