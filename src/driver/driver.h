@@ -3,7 +3,7 @@
  *     program.c   a file ─► eqf_program: what was read, its data
  *     search.c    the e-graph of an eqf_program: rules, tiles, loops
  *     rulebook.c  rules of files, tested before they are used
- *     ranges.c    what integers an input may hold
+ *     ranges.c    what numbers an input may hold
  *     pipeline.c  eqf_program ─► package: the table of contents of the compiler
  *     candidates.c  eqf_program ─► programs that compute the same, cheapest first
  *     verify.c    a built package against the reference interpreter, in a child
@@ -102,8 +102,8 @@ rl_ruleset *rulebook_join(arena *a, const char *const *files, i64 n, bool force,
 /* ---- ranges.c ---------------------------------------------------------------------------------
  */
 
-/* For each input port the integers that make every index valid that comes from it unchanged or
- * shifted; 0..7 where it indexes nothing. Allocated in `a`. */
+/* For each input port the numbers that make every index valid that comes from it unchanged, shifted,
+ * scaled or rounded; integers that index nothing are 0..7, other floats unbounded. In `a`. */
 rt_range *driver_ranges(arena *a, const ir_program *p);
 
 /* ---- candidates.c -----------------------------------------------------------------------------

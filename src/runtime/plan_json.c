@@ -148,9 +148,14 @@ void rt_plan_print(str *out, const rt_package *p)
     print_launches(s, plan);
     str_printf(s, "\"seed\":%lld,\"stored_inputs\":%s,\"ranges\":[", (long long)p->seed,
                p->has_inputs ? "true" : "false");
-    for (i64 i = 0; i < p->ranges.n; i++)
-        str_printf(s, i ? ",[%lld,%lld]" : "[%lld,%lld]", (long long)p->ranges.at[i].low,
-                   (long long)p->ranges.at[i].high);
+    for (i64 i = 0; i < p->ranges.n; i++) {
+        const rt_range *range = &p->ranges.at[i];
+        str_printf(s, i ? ",[%lld,%lld" : "[%lld,%lld", (long long)range->low,
+                   (long long)range->high);
+        if (range->is_bounded)
+            str_printf(s, ",%.17g,%.17g", range->from, range->to);
+        str_add(s, "]");
+    }
     str_add(s, "],\"tolerances\":[");
     for (i64 i = 0; i < p->tolerances.n; i++)
         str_printf(s, i ? ",%.17g" : "%.17g", p->tolerances.at[i]);
@@ -399,9 +404,12 @@ static void read_check(const reader *r, const json_t *root, rt_package *p)
         malformed(r, "ranges", "one an input, and one tolerance an output");
     for (size_t i = 0; i < json_array_size(ranges); i++) {
         const json_t *pair = json_array_get(ranges, i);
-        rt_range v = {item_int(r, pair, 0, "ranges", INT64_MIN, INT64_MAX),
-                      item_int(r, pair, 1, "ranges", INT64_MIN, INT64_MAX)};
-        if (v.low > v.high)
+        rt_range v = {.low = item_int(r, pair, 0, "ranges", INT64_MIN, INT64_MAX),
+                      .high = item_int(r, pair, 1, "ranges", INT64_MIN, INT64_MAX),
+                      .is_bounded = json_is_number(json_array_get(pair, 3)),
+                      .from = json_number_value(json_array_get(pair, 2)),
+                      .to = json_number_value(json_array_get(pair, 3))};
+        if (v.low > v.high || v.from > v.to)
             malformed(r, "ranges", "empty");
         vec_push(r->a, &p->ranges, v);
     }

@@ -25,10 +25,12 @@ typedef struct rt_file {
     char digest[33];
 } rt_file;
 
-/* Values of a seeded input: floats have unit variance, integers lie in [low, high], bools in
- * {0, 1}. */
+/* Values of a seeded input: floats have unit variance or, where they become indices, lie in
+ * [from, to]; integers lie in [low, high], bools in {0, 1}. */
 typedef struct rt_range {
     i64 low, high;
+    bool is_bounded;
+    f64 from, to;
 } rt_range;
 
 typedef struct rt_package {

@@ -13,6 +13,10 @@ void rt_seeded(eqf_ctx *ctx, tensor *t, u64 seed, rt_range range)
     for (i64 i = 0; i < n; i++) {
         switch (dtype_kind_of(t->type)) {
         case DK_FLOAT: {
+            if (range.is_bounded) {
+                tensor_set_f64(t, i, range.from + (range.to - range.from) * rng_f64(&r));
+                break;
+            }
             /* Box-Muller on (0, 1]; one of the pair is enough here. */
             f64 u = 1 - rng_f64(&r), v = rng_f64(&r);
             tensor_set_f64(t, i, sqrt(-2 * log(u)) * cos(6.283185307179586 * v));

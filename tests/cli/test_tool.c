@@ -353,6 +353,44 @@ static void test_index_error(void **state)
     expect(1, "test -e g2.pkg");
 }
 
+/* Floats that become indices through one operator after another hold what makes them valid; where a
+ * condition on themselves decides, both sides are still seen. */
+static void test_float_indices(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {
+        "x",
+        "(mul x 5.0)",
+        "(mul -5.0 x)",
+        "(mul (add x -3.0) 2.0)",
+        "(div x 0.125)",
+        "(sub x 0.5)",
+        "(sub 4.5 (neg x))",
+        "(floor (mul x 3.0))",
+        "(ceil (mul (sub 1.0 x) 5.0))",
+        "(round (div x 0.1))",
+        "(trunc x)",
+        "(where (lt b 0.0) (mul x 4.0) 5.0)",
+        "(cast f32 (cast i64 (mul x 5.0)))",
+        "(cast f64 x)",
+        "(reduce max (concat x (mul b 0.0) :axis (- -) :to K) :axis K)",
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char text[1000];
+        snprintf(text, sizeof text,
+                 "(program f (dims (V 6) (T 500) (K 2)) (parameter t f32 (V)) (input x f32 (T))\n"
+                 "  (input b f32 (T)) (output y (gather t (cast i64 %s) :axis V) (T)))\n", ways[i]);
+        tool_put("way.eqf", text);
+        expect(0, "$E optimize --budget 0.01 way.eqf -o way.pkg && $E run way.pkg --check && "
+                  "grep -q '\"ranges\":\\[\\[0,7,' way.pkg/plan.json");
+    }
+    tool_put("own.eqf", "(program o (dims (V 6) (T 500)) (parameter t f32 (V)) (input x f32 (T))\n"
+                        "  (let in (and (lt 0.0 x) (lt x 6.0)))\n"
+                        "  (output y (gather t (cast i64 (where in x 0.0)) :axis V) (T)))\n");
+    expect(0, "$E optimize --budget 0.01 own.eqf -o own.pkg && $E run own.pkg --check && "
+              "grep -q '\"ranges\":\\[\\[0,7\\]\\]' own.pkg/plan.json");
+}
+
 static void test_machine_errors(void **state)
 {
     (void)state;
@@ -558,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_run_with_inputs),
         cmocka_unit_test(test_check_finds_differences),
         cmocka_unit_test(test_index_error),
+        cmocka_unit_test(test_float_indices),
         cmocka_unit_test(test_machine_errors),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_interrupt),

@@ -117,8 +117,8 @@ static inline rt_package *hm_package(arena *a, const char *note)
     vec_push(a, &plan->launches, (rt_launch){"k_axpy", "mul", HM_N, axpy, 5, 0, 1 << 20, 1});
     vec_push(a, &plan->launches, (rt_launch){"k_next", "add", HM_N, next, 3, 0, 1 << 20, 1});
     vec_push(a, &plan->launches, (rt_launch){"k_gather", "the gather", 1, gather, 3, 0, 0, 1});
-    vec_push(a, &p->ranges, (rt_range){0, 7});
-    vec_push(a, &p->ranges, (rt_range){0, HM_T - 1});
+    vec_push(a, &p->ranges, (rt_range){.high = 7});
+    vec_push(a, &p->ranges, (rt_range){.high = HM_T - 1});
     for (i64 i = 0; i < plan->outputs.n; i++)
         vec_push(a, &p->tolerances, 1e-5);
     return p;

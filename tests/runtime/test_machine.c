@@ -70,11 +70,11 @@ static void test_seeded(void **state)
     static u8 b[N];
     tensor tx = {"x", DT_f32, 1, shape, x}, ty = {"x", DT_f32, 1, shape, y};
     tensor tk = {"k", DT_i64, 1, shape, k}, tb = {"b", DT_bool, 1, shape, b};
-    rt_seeded(ctx, &tx, 3, (rt_range){0, 7});
-    rt_seeded(ctx, &ty, 3, (rt_range){0, 7});
+    rt_seeded(ctx, &tx, 3, (rt_range){.high = 7});
+    rt_seeded(ctx, &ty, 3, (rt_range){.high = 7});
     assert_memory_equal(x, y, sizeof x);
     ty.name = "y";
-    rt_seeded(ctx, &ty, 3, (rt_range){0, 7});
+    rt_seeded(ctx, &ty, 3, (rt_range){.high = 7});
     assert_memory_not_equal(x, y, sizeof x);
     f64 sum = 0, squares = 0;
     for (int i = 0; i < N; i++) {
@@ -84,7 +84,14 @@ static void test_seeded(void **state)
     }
     assert_true(fabs(sum / N) < 0.05);
     assert_true(fabs(squares / N - 1) < 0.05);
-    rt_seeded(ctx, &tk, 3, (rt_range){-2, 3});
+    rt_seeded(ctx, &tx, 3, (rt_range){.is_bounded = true, .from = -0.25, .to = 4});
+    f64 least = INFINITY, most = -INFINITY;
+    for (int i = 0; i < N; i++) {
+        least = fmin(least, (f64)x[i]);
+        most = fmax(most, (f64)x[i]);
+    }
+    assert_true(least >= -0.25 && least < -0.2 && most <= 4 && most > 3.9);
+    rt_seeded(ctx, &tk, 3, (rt_range){.low = -2, .high = 3});
     bool seen[6] = {false};
     for (int i = 0; i < N; i++) {
         assert_in_range(k[i] + 2, 0, 5);
@@ -92,12 +99,12 @@ static void test_seeded(void **state)
     }
     for (int i = 0; i < 6; i++)
         assert_true(seen[i]);
-    rt_seeded(ctx, &tk, 3, (rt_range){INT64_MIN, INT64_MAX});
+    rt_seeded(ctx, &tk, 3, (rt_range){.low = INT64_MIN, .high = INT64_MAX});
     i64 negative = 0;
     for (int i = 0; i < N; i++)
         negative += k[i] < 0;
     assert_in_range(negative, N / 3, 2 * N / 3);
-    rt_seeded(ctx, &tb, 3, (rt_range){0, 7});
+    rt_seeded(ctx, &tb, 3, (rt_range){.high = 7});
     i64 ones = 0;
     for (int i = 0; i < N; i++) {
         assert_in_range(b[i], 0, 1);

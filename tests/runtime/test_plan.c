@@ -64,8 +64,8 @@ static rt_package *sample(arena *a)
                          .flops = 5,
                          .bytes = 6});
     vec_push(a, &plan->preconditions, "s0 == 2");
-    vec_push(a, &p->ranges, (rt_range){-3, 9});
-    vec_push(a, &p->ranges, (rt_range){0, 7});
+    vec_push(a, &p->ranges, (rt_range){.low = -3, .high = 9});
+    vec_push(a, &p->ranges, (rt_range){.high = 7, .is_bounded = true, .from = -0.1, .to = 8});
     vec_push(a, &p->tolerances, 1.25e-5);
     return p;
 }
@@ -84,6 +84,8 @@ static void test_round_trip(void **state)
         assert_string_equal(p->name, "a \"name\"\n");
         assert_int_equal(p->plan.outputs.at[0].writes, 3);
         assert_int_equal(p->ranges.at[0].low, -3);
+        assert_true(p->ranges.at[1].is_bounded && !p->ranges.at[0].is_bounded);
+        assert_true(p->ranges.at[1].from == -0.1 && p->ranges.at[1].to == 8);
         assert_true(p->tolerances.at[0] == 1.25e-5);
         assert_int_equal(p->plan.launches.at[0].args[1].offset, 32);
     }
@@ -176,6 +178,7 @@ static void test_forged(void **state)
         {"\"kernel\":\"k1\"", "\"kernel\":\"k 1\"", EQF_E_PARSE},
         {"\"kernel\":\"k1\"", "\"kernel\":\"\"", EQF_E_PARSE},
         {"\"ranges\":[[-3,9],", "\"ranges\":[", EQF_E_PARSE},
+        {"-0.10000000000000001,8]", "-0.1,-8]", EQF_E_PARSE},
         {"[-3,9]", "[9,-3]", EQF_E_PARSE},
         {"\"seed\":7", "\"seed\":7.5", EQF_E_PARSE},
         {"\"dtype\":\"f32\"", "\"dtype\":\"f31\"", EQF_E_PARSE},
