@@ -210,7 +210,7 @@ fe_tensor *fe_scan(fe_lower *l, ir_reducer r, const fe_tensor *x, i64 d);
 /* Positions of the first k elements along d, in order. */
 fe_tensor *fe_argsort(fe_lower *l, const fe_tensor *x, i64 d, i64 k, bool descending);
 
-/* ---- lower_pointwise.c, lower_reduce.c, lower_loss.c: what rows of aten.def say by `code` --- */
+/* ---- lower_pointwise.c, _reduce.c, _loss.c, _recurrent.c: what rows of aten.def say by `code` --- */
 
 enum {
     FE_RELU,
@@ -228,6 +228,7 @@ enum {
     FE_CELU,
     FE_TANHSHRINK
 };
+enum { FE_LSTM, FE_GRU, FE_RNN_TANH, FE_RNN_RELU };
 enum { FE_WANT_STD = 1, FE_WANT_MEAN = 2 };
 enum { FE_MSE, FE_L1, FE_SMOOTH_L1, FE_HUBER, FE_HINGE, FE_TRIPLET, FE_KL };
 /* from + w (to - from), all of one float dtype. */
