@@ -116,12 +116,18 @@ static const char *object_of(arena *a, tn_sources s, i64 i)
     return arena_printf(a, "%s/%.*s.o", s.directory, (int)strlen(s.files[i]) - 2, s.files[i]);
 }
 
-/* A compiler that works needs a small part of a second for a kilobyte. */
-static tn_limits limits_of(const tn_compiler *cc, tn_sources s, i64 bytes)
+/* A compiler that works needs a small part of a second for a kilobyte; more of them than processors
+ * wait for one another. */
+static tn_limits limits_of(const tn_compiler *cc, tn_sources s, i64 bytes, i64 together)
 {
     f64 patience = cc->patience_s + 1e-3 * (f64)bytes;
-    f64 seconds = s.seconds > 0 ? MIN(s.seconds, patience) : patience;
-    return (tn_limits){.cpu_s = seconds, .wall_s = seconds, .memory_bytes = MEMORY_BYTES};
+    f64 crowd = MAX((f64)together / rt_processors(), 1);
+    tn_limits limits = {patience, patience * crowd, MEMORY_BYTES};
+    if (s.seconds > 0) {
+        limits.cpu_s = MIN(limits.cpu_s, s.seconds);
+        limits.wall_s = MIN(limits.wall_s, s.seconds);
+    }
+    return limits;
 }
 
 static void expect_success(arena *a, const tn_compiler *cc, tn_sources s, tn_end end,
@@ -141,7 +147,8 @@ static void expect_success(arena *a, const tn_compiler *cc, tn_sources s, tn_end
                   "this C compiler ends well and writes nothing; " ADVICE);
 }
 
-static tn_child *start_one(arena *a, const tn_compiler *cc, tn_sources s, i64 i)
+static tn_child *start_one(arena *a, const tn_compiler *cc, tn_sources s, i64 i,
+                           i64 together)
 {
     arguments argv = {0};
     struct stat source = {0};
@@ -152,17 +159,17 @@ static tn_child *start_one(arena *a, const tn_compiler *cc, tn_sources s, i64 i)
     const char *const tail[] = {"-c", "-o", object_of(a, s, i), path, NULL};
     add_all(a, &argv, tail, COUNT_OF(tail));
     (void)stat(path, &source); /* whether it is there is the compiler's to say */
-    return tn_start_program(a, argv.at, limits_of(cc, s, source.st_size));
+    return tn_start_program(a, argv.at, limits_of(cc, s, source.st_size, together));
 }
 
 static void compile_all(arena *a, const tn_compiler *cc, tn_sources s, int jobs,
                         const volatile bool *cancel)
 {
     tn_child **running = NEW_N(a, tn_child *, s.n);
-    i64 started = 0, finished = 0;
+    i64 started = 0, finished = 0, together = MIN(MAX(jobs, 1), s.n);
     while (finished < s.n) {
-        for (; started < s.n && started < finished + MAX(jobs, 1); started++)
-            running[started] = start_one(a, cc, s, started);
+        for (; started < s.n && started < finished + together; started++)
+            running[started] = start_one(a, cc, s, started, together);
         if (s.progress)
             s.progress(s.user, finished);
         /* In order: the error reported is that of the first file, whoever ends first. */
@@ -184,7 +191,7 @@ static void link_all(arena *a, const tn_compiler *cc, tn_sources s, const volati
         vec_push(a, &argv, object_of(a, s, i));
     vec_push(a, &argv, "-lm");
     vec_push(a, &argv, NULL);
-    tn_end end = tn_wait(tn_start_program(a, argv.at, limits_of(cc, s, s.n << 10)), cancel);
+    tn_end end = tn_wait(tn_start_program(a, argv.at, limits_of(cc, s, s.n << 10, 1)), cancel);
     expect_success(a, cc, s, end, s.library, arena_printf(a, "%s/%s", s.directory, s.library));
     for (i64 i = 0; i < s.n; i++)
         if (unlink(object_of(a, s, i)) != 0)
