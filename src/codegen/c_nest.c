@@ -7,6 +7,7 @@ typedef struct nest {
     const i64 *shape;
     i64 current;           /* the operation being printed; its address is aN */
     bool bounded[KN_RANK]; /* the loop ends where the live lanes do: no conditions inside */
+    bool whole;            /* all lanes live, in all operations */
     str late;              /* stores of values that leave the group, at the end of the body */
 } nest;
 
@@ -129,7 +130,7 @@ static char *live_text(c_printer *p, const nest *g, const kn_ins *x)
 {
     str s = str_new(p->a);
     for (i64 d = 0; d < x->rank; d++) {
-        if (x->live[d].end == 0 || (g && g->bounded[d]))
+        if (x->live[d].end == 0 || (g && (g->whole || g->bounded[d])))
             continue;
         if (s.n > 0)
             str_add(&s, " && ");
@@ -311,6 +312,132 @@ static void print_lane(c_printer *p, nest *g, const kn_ins *x)
     }
 }
 
+/* A load and its store, with a cast at most. */
+static bool is_copy(const c_printer *p, const nest *g)
+{
+    const kn_ins *from = g->at[0], *to = g->at[g->n - 1];
+    if (from->op != KN_load || to->op != KN_store || from->rank != 2 || g->n < 2 || g->n > 3 ||
+        p->values[from->out.i].home != C_LANE)
+        return false;
+    return g->n == 2 ||
+           (g->at[1]->op == KN_cast && p->values[g->at[1]->out.i].home == C_LANE);
+}
+
+/* Do 4-byte elements run along one dim where they are loaded and along the other where they are
+ * stored? Then *along is the dim of the load. */
+static bool is_transposing(const nest *g, i64 *along)
+{
+    const kn_ins *from = g->at[0], *to = g->at[1];
+    if (g->n != 2 || dtype_bytes(from->dtype) != 4)
+        return false;
+    *along = from->stride[0] == 1 ? 0 : 1;
+    return from->stride[*along] == 1 && from->stride[1 - *along] != 1 &&
+           to->stride[1 - *along] == 1;
+}
+
+/* Squares of 4 by 4 go through registers, what they do not cover one by one. */
+static void print_transposing(c_printer *p, const nest *g, i64 along)
+{
+    const kn_ins *from = g->at[0], *to = g->at[1];
+    const char *type = c_type(from->dtype);
+    long long k = g->shape[along], n = g->shape[1 - along];
+    long long k4 = k / 4 * 4, n4 = n / 4 * 4;
+    long long rows = from->stride[1 - along], lines = to->stride[along];
+    p->vectors[from->dtype * C_LANES + 2] = true;
+    c_line(p, "for (i64 n = 0; n < %lld; n += 4) {", n4);
+    c_line(p, "for (i64 k = 0; k < %lld; k += 4) {", k4);
+    for (i64 i = 0; i < 4; i++)
+        c_line(p, "%sx4 r%lld = *(const %sx4_at *)(a0 + (n + %lld) * %lld + k);", type,
+               (long long)i, type, (long long)i, rows);
+    static const char *const orders[] = {"0, 4, 1, 5", "2, 6, 3, 7", "0, 1, 4, 5", "2, 3, 6, 7"};
+    for (i64 i = 0; i < 4; i++) /* pairs of rows */
+        c_line(p, "%sx4 s%lld = __builtin_shufflevector(r%lld, r%lld, %s);", type, (long long)i,
+               (long long)(i % 2 * 2), (long long)(i % 2 * 2 + 1), orders[i / 2]);
+    for (i64 i = 0; i < 4; i++)
+        c_line(p, "*(%sx4_at *)(a1 + n + (k + %lld) * %lld) = "
+                  "__builtin_shufflevector(s%lld, s%lld, %s);", type, (long long)i, lines,
+               (long long)(i / 2 * 2), (long long)(i / 2 * 2 + 1), orders[2 + i % 2]);
+    c_line(p, "}");
+    c_line(p, "}");
+    const long long rest[2][4] = {{0, n4, k4, k}, {n4, n, 0, k}};
+    for (i64 i = 0; i < 2; i++) {
+        if (rest[i][0] == rest[i][1] || rest[i][2] == rest[i][3])
+            continue;
+        c_line(p, "for (i64 n = %lld; n < %lld; n++) {", rest[i][0], rest[i][1]);
+        c_line(p, "for (i64 k = %lld; k < %lld; k++)", rest[i][2], rest[i][3]);
+        c_line(p, "    a1[n + k * %lld] = a0[n * %lld + k];", lines, rows);
+        c_line(p, "}");
+    }
+}
+
+/* When do all lanes of the group live? Empty: always; NULL: never. */
+static char *whole_text(c_printer *p, const nest *g)
+{
+    str s = str_new(p->a);
+    str_add(&s, "");
+    for (i64 i = 0; i < g->n; i++)
+        for (i64 d = 0; c_is_memory(g->at[i]) && d < g->rank; d++) {
+            const kn_live *live = &g->at[i]->live[d];
+            bool fixed = live->start.n == 0;
+            if (live->end > 0 && fixed && live->end - live->start.base < g->shape[d])
+                return NULL;
+            if (live->end > 0 && !fixed)
+                str_printf(&s, "%s%lld <= %lld - (%s)", s.n > 0 ? " && " : "",
+                           (long long)g->shape[d], (long long)live->end,
+                           c_affine(p, live->start));
+        }
+    return s.at;
+}
+
+/* The loops over the lanes and what is in them. */
+static void print_loops(c_printer *p, nest *g)
+{
+    g->late = str_new(p->a);
+    for (i64 d = 0; d < g->rank; d++) {
+        char *end = g->bounded[d] && !g->whole ? arena_printf(p->a, "n%lld", (long long)d)
+                                               : arena_printf(p->a, "%lld", (long long)g->shape[d]);
+        c_line(p, "for (i64 l%lld = 0; l%lld < %s; l%lld++) {", (long long)d, (long long)d, end,
+               (long long)d);
+    }
+    p->group = p->group_of[g->at[0]->number];
+    for (i64 i = 0; i < g->n; i++) {
+        g->current = i;
+        print_lane(p, g, g->at[i]);
+    }
+    p->group = 0;
+    for (const char *text = g->late.at; text && *text;) {
+        const char *stop = strchr(text, '\n');
+        c_line(p, "%.*s", (int)(stop - text), text);
+        text = stop + 1;
+    }
+    for (i64 d = 0; d < g->rank; d++)
+        c_line(p, "}");
+}
+
+/* Copies are cheap but for conditions and strides: where all lanes live there are no conditions. */
+static void print_copy(c_printer *p, nest *g)
+{
+    const char *whole = whole_text(p, g);
+    if (!whole) {
+        print_loops(p, g);
+        return;
+    }
+    if (*whole)
+        c_line(p, "if (%s) {", whole);
+    i64 along;
+    g->whole = true;
+    if (is_transposing(g, &along))
+        print_transposing(p, g, along);
+    else
+        print_loops(p, g);
+    g->whole = false;
+    if (*whole) {
+        c_line(p, "} else {");
+        print_loops(p, g);
+        c_line(p, "}");
+    }
+}
+
 void c_group(c_printer *p, const kn_ins *const *at, i64 n)
 {
     const kn_ins *first = at[0];
@@ -322,7 +449,6 @@ void c_group(c_printer *p, const kn_ins *const *at, i64 n)
                 p->values[at[i]->out.i].home != C_NOWHERE);
     if (!any)
         return;
-    g.late = str_new(p->a);
     c_line(p, "{");
     for (i64 i = 0; i < n; i++) {
         const kn_ins *x = at[i];
@@ -343,25 +469,10 @@ void c_group(c_printer *p, const kn_ins *const *at, i64 n)
                    (long long)g.shape[d], (long long)d, (long long)g.shape[d]);
         }
     }
-    for (i64 d = 0; d < g.rank; d++) {
-        char *end = g.bounded[d] ? arena_printf(p->a, "n%lld", (long long)d)
-                                 : arena_printf(p->a, "%lld", (long long)g.shape[d]);
-        c_line(p, "for (i64 l%lld = 0; l%lld < %s; l%lld++) {", (long long)d, (long long)d, end,
-               (long long)d);
-    }
-    p->group = p->group_of[first->number];
-    for (i64 i = 0; i < n; i++) {
-        g.current = i;
-        print_lane(p, &g, at[i]);
-    }
-    p->group = 0;
-    for (const char *text = g.late.at; text && *text;) {
-        const char *stop = strchr(text, '\n');
-        c_line(p, "%.*s", (int)(stop - text), text);
-        text = stop + 1;
-    }
-    for (i64 d = 0; d < g.rank; d++)
-        c_line(p, "}");
+    if (is_copy(p, &g))
+        print_copy(p, &g);
+    else
+        print_loops(p, &g);
     c_line(p, "}");
 }
 

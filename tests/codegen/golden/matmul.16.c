@@ -29,10 +29,29 @@ int kc0be7af2fcd4d967(void *const *buf, i64 p0, i64 p1)
             {
                 const f32 *a0 = b0 + (480 * i1);
                 f32 *a1 = b1 + (480 * i1);
-                for (i64 l0 = 0; l0 < 12; l0++) {
-                    for (i64 l1 = 0; l1 < 40; l1++) {
-                        f32 v1 = l0 < 50 - (12 * i1) ? a0[l0 * 40 + l1] : 0.0f;
-                        a1[l0 + l1 * 12] = v1;
+                if (12 <= 50 - (12 * i1)) {
+                    for (i64 n = 0; n < 12; n += 4) {
+                        for (i64 k = 0; k < 40; k += 4) {
+                            f32x4 r0 = *(const f32x4_at *)(a0 + (n + 0) * 40 + k);
+                            f32x4 r1 = *(const f32x4_at *)(a0 + (n + 1) * 40 + k);
+                            f32x4 r2 = *(const f32x4_at *)(a0 + (n + 2) * 40 + k);
+                            f32x4 r3 = *(const f32x4_at *)(a0 + (n + 3) * 40 + k);
+                            f32x4 s0 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
+                            f32x4 s1 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+                            f32x4 s2 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+                            f32x4 s3 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+                            *(f32x4_at *)(a1 + n + (k + 0) * 12) = __builtin_shufflevector(s0, s1, 0, 1, 4, 5);
+                            *(f32x4_at *)(a1 + n + (k + 1) * 12) = __builtin_shufflevector(s0, s1, 2, 3, 6, 7);
+                            *(f32x4_at *)(a1 + n + (k + 2) * 12) = __builtin_shufflevector(s2, s3, 0, 1, 4, 5);
+                            *(f32x4_at *)(a1 + n + (k + 3) * 12) = __builtin_shufflevector(s2, s3, 2, 3, 6, 7);
+                        }
+                    }
+                } else {
+                    for (i64 l0 = 0; l0 < 12; l0++) {
+                        for (i64 l1 = 0; l1 < 40; l1++) {
+                            f32 v1 = l0 < 50 - (12 * i1) ? a0[l0 * 40 + l1] : 0.0f;
+                            a1[l0 + l1 * 12] = v1;
+                        }
                     }
                 }
             }
