@@ -4,15 +4,16 @@
  * joined where strides allow. The right operand is the one whose own dim is innermost in the
  * result; vectors run along it. The forms of the right operand:
  *
- *   panels   [N/nr][K][nr], packed in `prepare` when it is constant, else by a launch when enough
- *            rows share the cost
+ *   panels   [N/nr][K][nr], packed in `prepare` when it is constant; else, when enough rows share
+ *            the cost, block by block where they are read, or by a launch before if many parts do
  *   direct   N is contiguous: vectors from its rows
  *   rowdot   K is contiguous in both: vectors along K, sums across lanes at the end
  *   plain    integers and what is left: element by element
  *
  * The left operand is packed to [K/kc][M/mr][kc][mr] when there are many rows, whose broadcasts
  * would otherwise come from as many pages. A part is a block of rows by a block of columns. When K
- * is cut in blocks of kc (a panel's block stays in L1), partial sums live in a private strip.
+ * is cut in blocks of kc (a panel's block stays in L1), partial sums live in a private strip of
+ * several panels. Loops: block of K, panel, rows.
  * Register tiles mr x nr: the cheapest of all that fit the registers, by FMA and load counts. */
 #include "kernel/lower.h"
 
@@ -33,6 +34,7 @@ typedef struct matmul {
     i64 mr, nr;         /* register tile */
     i64 mc, nc, kc;     /* block of a part; block of K */
     i64 width[3];       /* LEFT, RIGHT: packed in panels so wide; 0: not */
+    bool copies;        /* panels of the right operand are made by the part that reads them */
     i64 start[3];       /* elements before the part of the product that is being made */
     i64 prefetch;
 } matmul;
@@ -264,7 +266,7 @@ static form choose_form(const matmul *x, i64 lanes)
     if (x->constant[RIGHT] && !x->constant[LEFT] && big && !(rows == 1 && along_k))
         return PANELS;
     if (along_n)
-        return rows >= 64 && columns * depth > 65536 ? PANELS : DIRECT;
+        return rows >= 64 || (rows >= 32 && columns * depth > 1 << 22) ? PANELS : DIRECT;
     if (big && (rows >= 32 || (rows >= 8 && !along_k)))
         return PANELS;
     return along_k && depth >= lanes ? ROWDOT : PLAIN;
@@ -280,6 +282,15 @@ static i64 strip_columns(const matmul *x)
     parts = ceil_div(parts, kn_space_size(&x->outer) * ceil_div(x->m.extent, x->mc));
     i64 most = MAX((1 << 18) / (rows * x->nr * bytes), 1);
     return x->nr * MIN(most, MAX(panels / parts, 1));
+}
+
+/* How often each panel would be made if the parts that read it made it. */
+static i64 copies_of_right(const matmul *x)
+{
+    i64 copies = ceil_div(x->m.extent, x->mc);
+    for (i64 d = 0; d < x->outer.n; d++)
+        copies *= x->outer.at[d].stride[RIGHT] == 0 ? x->outer.at[d].extent : 1;
+    return copies;
 }
 
 static void choose(matmul *x)
@@ -300,8 +311,11 @@ static void choose(matmul *x)
             /* a panel's block stays in L1; under few rows beside the one that comes next */
             i64 blocks = ceil_div(rows, x->mr), line = x->nr * dtype_bytes(x->accumulator);
             i64 deep = MAX((blocks <= 8 ? 1 << 14 : 1 << 15) / line, 16);
-            x->kc = blocks == 1 ? depth : choose_block(depth, deep);
-            x->width[RIGHT] = x->nr;
+            /* rows of a panel are copied fast; columns cost as much as a pass over DRAM */
+            i64 most = x->n.stride[RIGHT] == 1 ? 8 : 1;
+            x->copies = !x->constant[RIGHT] && copies_of_right(x) <= most;
+            x->kc = blocks == 1 && !x->copies ? depth : choose_block(depth, deep);
+            x->width[RIGHT] = x->copies ? 0 : x->nr;
             if (x->kc < depth)
                 x->nc = strip_columns(x);
             x->prefetch = bytes > 1 << 20 ? 1024 : 0;
@@ -409,7 +423,7 @@ typedef struct product {
     const matmul *x;
     kn_place place[3]; /* at the block's corner, k = 0 */
     i32 strip;
-    i32 wide; /* a block of a half-type right operand in f32; -1: none */
+    i32 block; /* a copy of a panel's block of the right operand; -1: none */
     kn_walk rows, columns;
 } product;
 
@@ -421,8 +435,8 @@ static kn_place tile_of(const product *b, i64 o, kn_affine own, kn_affine k, i64
     const kn_dim *dim = o == LEFT ? &x->m : &x->n;
     kn_place p = b->place[o];
     p.rank = 2;
-    if (o == RIGHT && b->wide >= 0) {
-        p = (kn_place){.buffer = b->wide, .rank = 2, .shape = {depth, width}, .stride = {width, 1}};
+    if (o == RIGHT && b->block >= 0) {
+        p = (kn_place){.buffer = b->block, .rank = 2, .shape = {depth, width}, .stride = {width, 1}};
         return p;
     }
     p.at = kn_affine_sum(a, p.at, own, dim->stride[o]);
@@ -485,7 +499,7 @@ static void emit_tile(product *b, kn_affine row, kn_affine inside, kn_affine col
     kn_value l = kn_ref(m, &left), r = kn_ref(m, &right);
     kn_affine next = right.at;
     i64 ahead = 0;
-    if (x->prefetch > 0 && b->wide < 0) {
+    if (x->prefetch > 0 && b->block < 0) {
         /* the block that comes next, a share of it under each block of rows */
         i64 rows = MIN(x->m.extent, x->mc), blocks = (rows + x->mr - 1) / x->mr;
         ahead = (x->nr + blocks - 1) / blocks;
@@ -505,13 +519,15 @@ static void emit_rows(product *b, kn_affine column, kn_affine k, i64 depth)
 {
     const matmul *x = b->x;
     kn_maker *m = &b->j.m;
-    if (b->wide >= 0) {
-        i32 wide = b->wide;
-        b->wide = -1;
+    if (b->block >= 0) {
+        i32 block = b->block;
+        b->block = -1;
         kn_place from = tile_of(b, RIGHT, column, k, x->nr, depth);
-        b->wide = wide;
+        b->block = block;
         kn_place to = tile_of(b, RIGHT, column, k, x->nr, depth);
-        kn_store(m, &to, kn_cast(m, DT_f32, kn_load(m, &from, 0, 0)));
+        if (x->copies && x->n.extent % x->nr != 0)
+            from.live[1] = (kn_live){column, x->n.extent};
+        kn_store(m, &to, kn_cast(m, x->accumulator, kn_load(m, &from, 0, 0)));
     }
     i64 rows = x->m.extent, blocks = ceil_div(rows, x->mc), last = (blocks - 1) * x->mc;
     i64 rest = (rows - last) % x->mr, whole = blocks > 1 ? x->mc / x->mr : rows / x->mr;
@@ -578,8 +594,8 @@ static void emit_strip(product *b, bool clear)
 static void launch(matmul *x)
 {
     kn_lower *l = x->l;
-    product b = {.j = kn_job_new(l, x->term), .x = x, .strip = -1, .wide = -1};
-    bool padded = x->width[RIGHT] > 0;
+    product b = {.j = kn_job_new(l, x->term), .x = x, .strip = -1, .block = -1};
+    bool padded = x->form == PANELS;
     i64 columns = padded ? round_up(x->n.extent, x->nr) : x->n.extent;
     for (i64 o = 0; o < 3; o++) {
         kn_operand t = kn_job_bind(&b.j, &x->at[o], o == OUT ? KN_INTO : KN_IN);
@@ -602,9 +618,10 @@ static void launch(matmul *x)
     b.rows = w[n];
     b.columns = w[n + 1];
     /* many rows share a block that is widened once; few widen it in registers */
-    if (is_half(x->at[RIGHT].dtype) && x->m.extent > 4 * x->mr && x->kc <= 1024 &&
-        (x->form == PANELS || x->form == DIRECT))
-        b.wide = kn_add_buffer(&b.j.m, KN_LOCAL, DT_f32, x->kc * x->nr);
+    bool widens = is_half(x->at[RIGHT].dtype) && x->m.extent > 4 * x->mr && x->kc <= 1024 &&
+                  (x->form == PANELS || x->form == DIRECT);
+    if (x->copies || widens)
+        b.block = kn_add_buffer(&b.j.m, KN_LOCAL, x->accumulator, x->kc * x->nr);
     if (x->kc == x->k.extent) {
         emit_columns(&b, kn_const_affine(0), x->k.extent);
     } else {
@@ -639,7 +656,7 @@ static matmul tail_of(const matmul *x, i64 first)
 static void run(matmul *x)
 {
     i64 columns = x->n.extent;
-    i64 column_rest = x->width[RIGHT] > 0 ? 0 : columns % x->nr;
+    i64 column_rest = x->form == PANELS ? 0 : columns % x->nr;
     if (column_rest > 0) {
         matmul main = *x, rest = tail_of(x, columns - column_rest);
         main.n.extent = columns - column_rest;

@@ -22,6 +22,9 @@ static const char *const SHAPES[] = {
     " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul X W :axis {K}) (N M)))",
     "(program p (dims (M 397) (N 33) (K 20)) (input X f32 (M K)) (parameter W f32 (K N))\n"
     " (output Y (matmul X W :axis {K}) (M N)))",
+    "(program p (dims (M 91) (N 150) (K 101)) (input X f32 (M K)) (input W f32 (K N))\n"
+    " (input V bf16 (K N)) (input U bf16 (M K)) (output Y (matmul X W :axis {K}) (M N))\n"
+    " (output Z (matmul U V :axis {K}) (M N)) (output T X (K M)))",
     "(program p (dims (M 70) (N 300) (K 70)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
     " (output Y (matmul X W :axis {K}) (M N)))",
     "(program p (dims (M 17) (N 100) (K 300)) (input X f16 (M K)) (parameter W f16 (K N))\n"
