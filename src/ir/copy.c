@@ -102,12 +102,12 @@ ir_term ir_copy_node(ir_copy *c, u32 k, const ir_term *args)
     return c->terms[k] = t;
 }
 
-void ir_copy_live(ir_copy *c)
+void ir_copy_terms(ir_copy *c, const u32 *roots, i64 count)
 {
     i64 n = c->from->nodes.n;
     bool *live = NEW_N(c->a, bool, n);
-    for (i64 i = 0; i < c->from->outputs.n; i++)
-        live[c->from->outputs.at[i].term.i] = true;
+    for (i64 i = 0; i < count; i++)
+        live[roots[i]] = true;
     for (i64 k = n - 1; k > 0; k--) {
         const ir_node *node = &c->from->nodes.at[k];
         live[k] = live[k] && !c->terms[k].i;
@@ -123,4 +123,12 @@ void ir_copy_live(ir_copy *c)
             args[i] = c->terms[node->args[i].i];
         ir_copy_node(c, k, args);
     }
+}
+
+void ir_copy_outputs(ir_copy *c)
+{
+    u32 *roots = NEW_N(c->a, u32, c->from->outputs.n);
+    for (i64 i = 0; i < c->from->outputs.n; i++)
+        roots[i] = c->from->outputs.at[i].term.i;
+    ir_copy_terms(c, roots, c->from->outputs.n);
 }

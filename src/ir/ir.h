@@ -406,8 +406,10 @@ i64 ir_copy_input(ir_copy *c, i64 i);
 void ir_copy_assumptions(ir_copy *c);
 /* Node k over other operands, which are terms of `to`. */
 ir_term ir_copy_node(ir_copy *c, u32 k, const ir_term *args);
-/* What the outputs need, in the order of `from`. */
-void ir_copy_live(ir_copy *c);
+/* Terms with what they need, in the order of `from`. */
+void ir_copy_terms(ir_copy *c, const u32 *roots, i64 count);
+/* What the outputs need. */
+void ir_copy_outputs(ir_copy *c);
 
 /* ---- canonical form ------------------------------------------------------------------------- */
 

@@ -131,7 +131,7 @@ static i64 cheapest(cutter *c, i64 *chain)
 {
     i64 total = 0, n = c->places.n;
     for (i64 k = 0; k < c->o.at.n; k++)
-        total += pt_value_bytes(c->o.p, c->o.at.at[k]) / 64;
+        total += pt_value_bytes(c->o.p, c->o.at.at[k]) / 16;
     f64 search = (f64)total + PART_BYTES, *best = NEW_N(c->a, f64, n);
     i64 *by = NEW_N(c->a, i64, n);
     for (i64 to = 1, i = 0; to < n; to++) {
@@ -162,11 +162,11 @@ static const ir_term *as_terms(arena *a, ids list)
     return at;
 }
 
-static pt_use use_of(arena *a, const pt_recipe *r, i64 part)
+static pt_use use_of(arena *a, const pt_recipe *r, i64 part, const i64 *atom_at)
 {
     ir_atom *atoms = NEW_N(a, ir_atom, r->atoms.n + 1);
     for (i64 i = 0; i < r->atoms.n; i++)
-        atoms[i + 1] = (ir_atom){r->atoms.at[i]};
+        atoms[i + 1] = (ir_atom){r->atoms.at[atom_at[i]]};
     return (pt_use){part, as_terms(a, r->inputs), as_terms(a, r->outputs), atoms};
 }
 
@@ -190,8 +190,9 @@ pt_partition pt_cut(arena *a, const ir_program *p, const pt_options *options)
     i64 *chain = NEW_N(scratch, i64, c.places.n);
     i64 n = c.all.n ? cheapest(&c, chain) : 0;
     x.uses = arena_alloc_n(a, n, (i64)sizeof(pt_use));
-    x.parts = arena_alloc_n(a, n, (i64)sizeof(pt_part));
+    x.parts = NEW_N(a, pt_part, n);
     u32 *kinds = NEW_N(scratch, u32, n);
+    i64 **atom_at = NEW_N(scratch, i64 *, n);
     for (i64 i = n - 1; i >= 0; i--) {
         const stretch *s = &c.all.at[chain[i]];
         pt_recipe r = pt_recipe_of(&c.o, scratch, c.places.at[s->from], c.places.at[s->to]);
@@ -200,10 +201,12 @@ pt_partition pt_cut(arena *a, const ir_program *p, const pt_options *options)
             part++;
         if (part == x.part_count) {
             kinds[x.part_count++] = s->kind;
-            x.parts[part] = (pt_part){pt_part_program(&c.o, a, &r, part), 0};
+            atom_at[part] = NEW_N(scratch, i64, r.atoms.n);
+            x.parts[part].program = pt_part_program(&c.o, a, &r, part, atom_at[part]);
+            memcpy(x.parts[part].digest, r.digest, sizeof r.digest);
         }
         x.parts[part].uses++;
-        x.uses[x.use_count++] = use_of(a, &r, part);
+        x.uses[x.use_count++] = use_of(a, &r, part, atom_at[part]);
         x.bytes += r.bytes;
     }
     arena_free(scratch);

@@ -1,4 +1,4 @@
-/* Between cut.c and part.c. */
+/* Between order.c, part.c and cut.c. */
 #ifndef EQF_PARTITION_IMPL_H
 #define EQF_PARTITION_IMPL_H
 
@@ -11,6 +11,8 @@ typedef struct pt_order {
     const ir_program *p;
     arena *a;
     bool *is_constant; /* by term: goes wherever it is used */
+    i64 *depth;        /* by term: on the longest way to an input */
+    u64 *colour;       /* by term: what it looks like */
     ids at;            /* terms by position */
     i64 *position;     /* by term; -1: none */
     i64 *last_use;     /* by position: of the last user; at.n when an output needs it */
@@ -29,10 +31,14 @@ typedef struct pt_recipe {
 } pt_recipe;
 
 pt_order pt_order_new(arena *a, const ir_program *p, const pt_options *options);
+/* Operand i; where operands have no order, in one that depends on what they look like. */
+ir_term pt_operand(const pt_order *o, u32 term, i64 i);
 /* Positions from <= k < to; in `a`. */
 pt_recipe pt_recipe_of(pt_order *o, arena *a, i64 from, i64 to);
-/* The program, and the terms and atoms of the whole that its ports and atoms stand for. */
-ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64 number);
+/* The program. Its atom 1 + i is atom atom_at[i] of the recipe (and of every recipe that is equal). */
+ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64 number,
+                            i64 *atom_at);
+/* Of the value as it is stored. */
 i64 pt_value_bytes(const ir_program *p, u32 term);
 
 #endif

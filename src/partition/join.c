@@ -11,7 +11,7 @@ static void place(ir_copy *whole, arena *scratch, const pt_use *u, const ir_prog
         c.atoms[d] = ir_copy_atom(whole, u->atoms[d]);
     for (i64 i = 0; i < form->inputs.n; i++)
         c.terms[form->inputs.at[i].term.i] = whole->terms[u->inputs[i].i];
-    ir_copy_live(&c);
+    ir_copy_outputs(&c);
     for (i64 i = 0; i < form->outputs.n; i++) {
         ir_term t = c.terms[form->outputs.at[i].term.i];
         whole->terms[u->outputs[i].i] = ir_cast(whole->to, (dtype)form->outputs.at[i].dtype, t);
@@ -35,7 +35,7 @@ ir_program *pt_join(arena *a, const ir_program *p, const pt_partition *x,
         place(&c, own, &x->uses[i], x->parts[part].program, forms[part]);
         arena_free(own);
     }
-    ir_copy_live(&c); /* what depends on constants alone, where an output is that */
+    ir_copy_outputs(&c); /* what depends on constants alone, where an output is that */
     for (i64 i = 0; i < p->outputs.n; i++) {
         ir_port port = ir_copy_port(&c, &p->outputs.at[i]);
         port.term = c.terms[p->outputs.at[i].term.i];

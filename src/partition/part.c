@@ -1,73 +1,10 @@
 /* One part of a program: what it is made of, its digest, and the program that it is by itself.
  *
- * Everything is numbered by first appearance: operands depth first, terms in their order. So parts
- * that were built alike come out alike, whatever their terms and atoms are called in the whole. */
+ * Everything is numbered by first appearance: terms in their order, operands depth first, what has no
+ * order by what it looks like. So parts that compute alike come out alike, whatever their terms and
+ * atoms are called in the whole. */
+#include "ir/type.h"
 #include "partition/impl.h"
-
-/* ---- the order ------------------------------------------------------------------------------- */
-
-/* What depends on nothing that changes from run to run. */
-static bool *find_constants(arena *a, const ir_program *p, const pt_options *options)
-{
-    bool *is_constant = ir_constant_terms(a, p);
-    if (options->parameters_are_inputs)
-        return is_constant;
-    for (i64 i = 0; i < p->inputs.n; i++)
-        if (p->inputs.at[i].role == IR_PARAMETER)
-            is_constant[p->inputs.at[i].term.i] = true;
-    for (i64 k = 1; k < p->nodes.n; k++) {
-        const ir_node *node = &p->nodes.at[k];
-        bool all = node->op != IR_in || is_constant[k];
-        for (i64 i = 0; all && i < node->arg_count; i++)
-            all = is_constant[node->args[i].i];
-        is_constant[k] = all;
-    }
-    return is_constant;
-}
-
-pt_order pt_order_new(arena *a, const ir_program *p, const pt_options *options)
-{
-    pt_order o = {.p = p, .a = a, .is_constant = find_constants(a, p, options)};
-    i64 n = p->nodes.n;
-    bool *live = NEW_N(a, bool, n);
-    for (i64 i = 0; i < p->outputs.n; i++)
-        live[p->outputs.at[i].term.i] = true;
-    for (i64 k = n - 1; k > 0; k--)
-        for (i64 i = 0; live[k] && i < p->nodes.at[k].arg_count; i++)
-            live[p->nodes.at[k].args[i].i] = true;
-    o.position = NEW_N(a, i64, n);
-    for (u32 k = 0; k < (u32)n; k++) {
-        o.position[k] = -1;
-        if (k == 0 || !live[k] || o.is_constant[k] || p->nodes.at[k].op == IR_in)
-            continue;
-        o.position[k] = o.at.n;
-        vec_push(a, &o.at, k);
-    }
-    o.last_use = NEW_N(a, i64, o.at.n);
-    for (i64 at = 0; at < o.at.n; at++) {
-        const ir_node *node = &p->nodes.at[o.at.at[at]];
-        for (i64 i = 0; i < node->arg_count; i++)
-            if (o.position[node->args[i].i] >= 0)
-                o.last_use[o.position[node->args[i].i]] = at;
-    }
-    for (i64 i = 0; i < p->outputs.n; i++)
-        if (o.position[p->outputs.at[i].term.i] >= 0)
-            o.last_use[o.position[p->outputs.at[i].term.i]] = o.at.n;
-    o.term_stamp = NEW_N(a, u32, n);
-    o.term_number = NEW_N(a, u32, n);
-    o.atom_stamp = NEW_N(a, u32, p->atoms.n);
-    o.atom_number = NEW_N(a, u32, p->atoms.n);
-    return o;
-}
-
-i64 pt_value_bytes(const ir_program *p, u32 term)
-{
-    const ir_node *node = &p->nodes.at[term];
-    i64 bytes;
-    if (!mul_i64(ir_count_elements(p, node->dims), dtype_bytes((dtype)node->dtype), &bytes))
-        return INT64_MAX / 4096;
-    return MIN(bytes, INT64_MAX / 4096);
-}
 
 /* ---- recipes --------------------------------------------------------------------------------- */
 
@@ -103,6 +40,39 @@ static void digest_list(cook *c, ir_atoms list)
         digest_atom(c, list.at[i]);
 }
 
+/* Those known by their numbers, then the others by extent. */
+static bool is_atom_first(const pt_order *o, ir_atom x, ir_atom y)
+{
+    bool known_x = o->atom_stamp[x.i] == o->stamp, known_y = o->atom_stamp[y.i] == o->stamp;
+    if (known_x != known_y)
+        return known_x;
+    if (known_x)
+        return o->atom_number[x.i] < o->atom_number[y.i];
+    i64 s = ir_extent(o->p, x), t = ir_extent(o->p, y);
+    return s != t ? s < t : x.i < y.i;
+}
+
+static void digest_set(cook *c, ir_atoms set)
+{
+    ir_atom *at = NEW_N(c->a, ir_atom, set.n);
+    for (i64 i = 0; i < set.n; i++) {
+        i64 k = i;
+        for (; k > 0 && is_atom_first(c->o, set.at[i], at[k - 1]); k--)
+            at[k] = at[k - 1];
+        at[k] = set.at[i];
+    }
+    digest_list(c, (ir_atoms){at, set.n});
+}
+
+const ir_port *pt_constant_port(const ir_program *p, u32 term)
+{
+    const ir_node *node = &p->nodes.at[term];
+    if (node->op != IR_in)
+        return NULL;
+    const ir_port *port = &p->inputs.at[ir_input_find(p, node->attr.name)];
+    return port->role == IR_INPUT && !port->is_constant ? NULL : port;
+}
+
 static bool is_own(const cook *c, u32 term)
 {
     const pt_order *o = c->o;
@@ -117,11 +87,11 @@ static void take_input(cook *c, u32 term)
     const ir_node *node = &p->nodes.at[term];
     vec_push(c->a, &c->r->inputs, term);
     digest_u64(c, node->dtype);
-    if (node->op != IR_in) {
+    const ir_port *port = pt_constant_port(p, term);
+    if (!port) {
         digest_u64(c, IR_INPUT);
-        digest_list(c, node->dims);
+        digest_set(c, node->dims);
     } else {
-        const ir_port *port = &p->inputs.at[ir_input_find(p, node->attr.name)];
         digest_u64(c, (u64)port->role << 1 | port->is_constant);
         digest_u64(c, (u64)port->rank);
         for (i64 i = 0; i < port->rank; i++) {
@@ -146,13 +116,13 @@ static void take_node(cook *c, u32 term)
     digest_u64(c, (u64)x->i);
     digest_u64(c, bits);
     digest_add(c->h, name, (i64)strlen(name) + 1);
-    digest_list(c, x->axis);
-    digest_list(c, x->to);
+    (ir_axis_is_set((ir_op)node->op) ? digest_set : digest_list)(c, x->axis);
+    (ir_to_is_set((ir_op)node->op) ? digest_set : digest_list)(c, x->to);
     digest_u64(c, (u64)x->ints.n);
     digest_add(c->h, x->ints.at, x->ints.n * (i64)sizeof *x->ints.at);
     digest_u64(c, (u64)node->arg_count);
     for (i64 i = 0; i < node->arg_count; i++)
-        digest_u64(c, o->term_number[node->args[i].i]);
+        digest_u64(c, o->term_number[pt_operand(o, term, i).i]);
 }
 
 /* Depth first, operands in order; a number each. */
@@ -172,7 +142,7 @@ static void take(cook *c, u32 root, u32 *numbers)
         if (o->term_stamp[f->term] == o->stamp) {
             stack.n--;
         } else if (has_operands && f->next < node->arg_count) {
-            u32 operand = node->args[f->next++].i;
+            u32 operand = pt_operand(o, f->term, f->next++).i;
             vec_push(c->a, &stack, ((frame){operand, 0}));
         } else {
             o->term_stamp[f->term] = o->stamp;
@@ -220,22 +190,30 @@ static ir_port crossing(ir_copy *c, arena *a, const char *name, u32 term)
                      .dims = dims};
 }
 
-ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64 number)
+ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64 number,
+                            i64 *atom_at)
 {
     arena *scratch = arena_child(a);
     const ir_program *p = o->p;
     ir_program *to =
         ir_program_new(a, p->file, arena_printf(scratch, "part%lld", (long long)number));
     ir_copy c = ir_copy_new(scratch, to, p);
+    /* in the order of the whole: values are laid out by it, and so are kernels */
+    for (i64 i = 0; i < r->atoms.n; i++) {
+        i64 k = i;
+        for (; k > 0 && r->atoms.at[atom_at[k - 1]] > r->atoms.at[i]; k--)
+            atom_at[k] = atom_at[k - 1];
+        atom_at[k] = i;
+    }
     for (i64 i = 0; i < r->atoms.n; i++)
-        ir_copy_atom(&c, (ir_atom){r->atoms.at[i]});
+        ir_copy_atom(&c, (ir_atom){r->atoms.at[atom_at[i]]});
     for (i64 i = 0; i < r->inputs.n; i++) {
         u32 term = r->inputs.at[i];
-        const ir_node *node = &p->nodes.at[term];
+        const ir_port *constant = pt_constant_port(p, term);
         ir_port port;
         const char *name = arena_printf(scratch, "x%lld", (long long)i);
-        if (node->op == IR_in) {
-            port = ir_copy_port(&c, &p->inputs.at[ir_input_find(p, node->attr.name)]);
+        if (constant) {
+            port = ir_copy_port(&c, constant);
             port.name = intern_cstr(to->names, name);
             port.symbols = NULL;
         } else {
@@ -248,7 +226,7 @@ ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64
         const ir_node *node = &p->nodes.at[r->nodes.at[k]];
         ir_term *args = NEW_N(scratch, ir_term, node->arg_count);
         for (i64 i = 0; i < node->arg_count; i++)
-            args[i] = c.terms[node->args[i].i];
+            args[i] = c.terms[pt_operand(o, r->nodes.at[k], i).i];
         ir_copy_node(&c, r->nodes.at[k], args);
     }
     for (i64 i = 0; i < r->outputs.n; i++) {

@@ -1,5 +1,6 @@
 /* partition: which parts of a program are searched by themselves.
  *
+ *     order.c  the order of the terms, equal for layers that compute alike
  *     cut.c    where the program is cut: parts one after another, few bytes between them
  *     part.c   one part as a program of its own; equal parts are one
  *     join.c   programs for the parts put together again
@@ -22,6 +23,7 @@ typedef struct pt_options {
 typedef struct pt_part {
     ir_program *program;
     i64 uses;
+    char digest[33]; /* of the program up to names: equal in other partitions too */
 } pt_part;
 
 /* A place where a part stands: terms and atoms of the whole program. */
@@ -37,6 +39,11 @@ typedef struct pt_partition {
     i64 part_count, use_count;
     i64 bytes; /* of values that cross, each once for who writes and once for each part that reads */
 } pt_partition;
+
+/* The port of a term that is an input with stored data, or marked constant: it is a port like that of
+ * every part that uses it. NULL for other terms: what crosses, an input of each run too, is a port
+ * whose dims are the term's in their order. */
+const ir_port *pt_constant_port(const ir_program *p, u32 term);
 
 /* Cuts `p`, a tensor program. No parts when it is tiled or splits atoms already. Allocated in `a`;
  * equal for equal programs. */

@@ -6,10 +6,11 @@
 #include "ir/generate.h"
 #include "partition/partition.h"
 
+/* Twice: x + y beside y + x are two terms at first, and colour each other. */
 static const char *canonical_text(arena *a, const ir_program *p)
 {
     str s = str_new(a);
-    ir_print(&s, ir_canonical(a, p));
+    ir_print(&s, ir_canonical(a, ir_canonical(a, p)));
     return str_text(&s);
 }
 
