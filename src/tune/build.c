@@ -113,7 +113,16 @@ tn_compiler tn_probe(arena *a, const char *command, const volatile bool *cancel)
 
 static const char *object_of(arena *a, tn_sources s, i64 i)
 {
-    return arena_printf(a, "%s/%.*s.o", s.directory, (int)strlen(s.files[i]) - 2, s.files[i]);
+    const char *file = s.files[i], *slash = s.objects ? strrchr(file, '/') : NULL;
+    file = slash ? slash + 1 : file;
+    return arena_printf(a, "%s/%.*s.o", s.objects ? s.objects : s.directory, (int)strlen(file) - 2,
+                        file);
+}
+
+/* Where it is written: an object that is there under its own name is whole. */
+static const char *draft_of(arena *a, tn_sources s, i64 i)
+{
+    return arena_printf(a, "%s.new", object_of(a, s, i));
 }
 
 /* A compiler that works needs a small part of a second for a kilobyte; more of them than processors
@@ -156,7 +165,7 @@ static tn_child *start_one(arena *a, const tn_compiler *cc, tn_sources s, i64 i,
     add_all(a, &argv, cc->argv, cc->argc);
     add_all(a, &argv, code_flags, COUNT_OF(code_flags));
     add_all(a, &argv, native_flags, NATIVE_FLAGS);
-    const char *const tail[] = {"-c", "-o", object_of(a, s, i), path, NULL};
+    const char *const tail[] = {"-c", "-o", draft_of(a, s, i), path, NULL};
     add_all(a, &argv, tail, COUNT_OF(tail));
     (void)stat(path, &source); /* whether it is there is the compiler's to say */
     return tn_start_program(a, argv.at, limits_of(cc, s, source.st_size, together));
@@ -169,12 +178,18 @@ static void compile_all(arena *a, const tn_compiler *cc, tn_sources s, int jobs,
     i64 started = 0, finished = 0, together = MIN(MAX(jobs, 1), s.n);
     while (finished < s.n) {
         for (; started < s.n && started < finished + together; started++)
-            running[started] = start_one(a, cc, s, started, together);
+            if (!s.objects || access(object_of(a, s, started), F_OK) != 0)
+                running[started] = start_one(a, cc, s, started, together);
         if (s.progress)
             s.progress(s.user, finished);
         /* In order: the error reported is that of the first file, whoever ends first. */
-        expect_success(a, cc, s, tn_wait(running[finished], cancel), s.files[finished],
-                       object_of(a, s, finished));
+        if (running[finished]) {
+            const char *draft = draft_of(a, s, finished), *object = object_of(a, s, finished);
+            expect_success(a, cc, s, tn_wait(running[finished], cancel), s.files[finished], draft);
+            if (rename(draft, object) != 0)
+                eqf_throw(arena_ctx(a), EQF_E_IO, object, NULL, "cannot write: %s",
+                          strerror(errno));
+        }
         finished++;
     }
 }
@@ -193,7 +208,7 @@ static void link_all(arena *a, const tn_compiler *cc, tn_sources s, const volati
     vec_push(a, &argv, NULL);
     tn_end end = tn_wait(tn_start_program(a, argv.at, limits_of(cc, s, s.n << 10, 1)), cancel);
     expect_success(a, cc, s, end, s.library, arena_printf(a, "%s/%s", s.directory, s.library));
-    for (i64 i = 0; i < s.n; i++)
+    for (i64 i = 0; i < s.n && !s.objects; i++)
         if (unlink(object_of(a, s, i)) != 0)
             eqf_throw(arena_ctx(a), EQF_E_IO, object_of(a, s, i), NULL, "cannot remove: %s",
                       strerror(errno));

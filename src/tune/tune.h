@@ -58,6 +58,8 @@ tn_compiler tn_probe(arena *a, const char *command, const volatile bool *cancel)
 
 typedef struct tn_sources {
     const char *directory;    /* objects are put here and removed again */
+    const char *objects;      /* or here, where they stay: a file of a name that has one is not
+                               * compiled again. NULL: none */
     const char *const *files; /* names in the directory, ending in .c */
     i64 n;
     const char *library;        /* name in the directory */
