@@ -23,7 +23,7 @@ static bool is_over(void *user)
     return rt_now() > p->deadline || (p->cancel && *p->cancel);
 }
 
-ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_options *options,
+ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_options *options,
                             f64 seconds, i64 most, rt_peaks peaks, search_times *times)
 {
     f64 started = rt_now();
@@ -37,7 +37,7 @@ ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_o
     graph.limits.iterations = -1;
     graph.limits.nodes = MOST_NODES;
     graph.limits.seconds = -1;
-    rl_graph *g = rl_graph_new(a, p->ir, &graph);
+    rl_graph *g = rl_graph_new(a, p, &graph);
     rl_graph_saturate(g, NULL);
     rl_graph_tile(g, NULL);
     rl_graph_fuse(g, RL_FUSE_LATE);

@@ -5,7 +5,12 @@
  *     rulebook.c  rules of files, tested before they are used
  *     ranges.c    what numbers an input may hold
  *     pipeline.c  eqf_program ─► package: the table of contents of the compiler
- *     candidates.c  eqf_program ─► programs that compute the same, cheapest first
+ *     improve.c   packages of other forms, while time is left
+ *     parts.c     the parts of a program that are searched by themselves, with their data
+ *     contest.c   forms of one program compete
+ *     candidates.c  a program ─► programs that compute the same, cheapest first
+ *     make.c      a program ─► a verified and timed package
+ *     describe.c  what a package says about itself
  *     verify.c    a built package against the reference interpreter, in a child
  *     compare.c   one output against its reference
  *     bench.c     timing, and the share of the roofline
@@ -118,7 +123,7 @@ typedef struct search_times {
 /* Programs with the ports of p's that compute the same, at most `most`, cheapest first by a model of
  * a machine with these rates; in `a`. The e-graph grows for `seconds` at most. Throws EQF_E_LIMIT
  * when the program is too large for one search. */
-ex_report driver_candidates(arena *a, const eqf_program *p, const eqf_optimize_options *options,
+ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_options *options,
                             f64 seconds, i64 most, rt_peaks peaks, search_times *times);
 
 /* ---- compare.c --------------------------------------------------------------------------------
@@ -162,12 +167,17 @@ typedef struct verified {
     f64 median_us, least_us;
     rt_peaks peaks;
 } verified;
+typedef struct trial_timing {
+    f64 seconds;    /* to time for, about */
+    f64 limit_s;    /* the child is stopped then; 0: when it is surely lost */
+    f64 worth_us;   /* slower runs are not timed again; 0: all are */
+    rt_peaks known; /* of the machine; without, they are measured beside it */
+} trial_timing;
 /* Runs the package in `directory` twice in a child (so that state is carried once) and compares
- * every output with the reference; then times it for about `seconds`. The child
- * is stopped after limit_s, if that is positive. Throws EQF_E_MISMATCH, EQF_E_LIMIT. */
+ * every output with the reference; then times it. Throws EQF_E_MISMATCH, EQF_E_LIMIT. */
 verified verify_package(arena *a, const ir_program *p, const rt_package *package,
                         const char *directory, const tensor *inputs, reference *first, int threads,
-                        f64 seconds, f64 limit_s, const volatile bool *cancel);
+                        trial_timing how, const volatile bool *cancel);
 
 /* ---- bench.c ----------------------------------------------------------------------------------
  */

@@ -32,7 +32,7 @@ typedef struct trial {
     i64 *offsets;        /* of each output in a round */
     i64 round_bytes;
     int threads;
-    f64 seconds;
+    trial_timing timing;
     findings *shared;
     u8 *outputs;
 } trial;
@@ -88,15 +88,22 @@ static void run_rounds(trial *t, eqf_ctx *ctx, arena *a)
         memset(at, 0xFF, (size_t)t->round_bytes);
         for (i64 i = 0; i < plan->outputs.n; i++)
             outputs[i] = plan->outputs.at[i].buffer < 0 ? NULL : at + t->offsets[i];
+        f64 started = rt_now();
         rt_exec_run(e, t->inputs, outputs);
+        f64 us = 1e6 * (rt_now() - started);
+        t->shared->least_us = round == 0 ? us : MIN(us, t->shared->least_us);
     }
-    if (t->seconds > 0) {
+    t->shared->median_us = t->shared->least_us;
+    bool is_worth_it = t->timing.worth_us <= 0 || t->shared->least_us < t->timing.worth_us;
+    if (t->timing.seconds > 0 && is_worth_it) {
         for (i64 i = 0; i < plan->outputs.n; i++) /* keep the results */
             outputs[i] = NULL;
-        timing timed = bench_run(a, e, t->inputs, outputs, t->seconds, NULL);
+        timing timed = bench_run(a, e, t->inputs, outputs, t->timing.seconds, NULL);
         t->shared->median_us = timed.median_us;
         t->shared->least_us = timed.min_us;
-        t->shared->peaks = rt_yardstick(ctx, rt_exec_pool(e), YARDSTICK_S, bench_work(plan).bytes);
+        if (t->timing.known.gflops <= 0)
+            t->shared->peaks =
+                rt_yardstick(ctx, rt_exec_pool(e), YARDSTICK_S, bench_work(plan).bytes);
     }
     rt_exec_free(e);
     rt_unload(m);
@@ -244,18 +251,18 @@ static bool carried(arena *a, const reference *first, tensor *inputs)
 
 verified verify_package(arena *a, const ir_program *p, const rt_package *package,
                         const char *directory, const tensor *inputs, reference *first, int threads,
-                        f64 seconds, f64 limit_s, const volatile bool *cancel)
+                        trial_timing how, const volatile bool *cancel)
 {
     arena *scratch = arena_child(a);
     trial t = prepare_trial(scratch, p, package, directory, inputs);
     t.threads = threads;
-    t.seconds = seconds;
-    run_trial(scratch, &t, limit_s, cancel);
+    t.timing = how;
+    run_trial(scratch, &t, how.limit_s, cancel);
     verified v = {.rel_l2 = NEW_N(a, f64, p->outputs.n), .tolerances = NEW_N(a, f64, p->outputs.n)};
     compare_round(scratch, &t, first, 0, &v);
     tensor *second = NEW_N(scratch, tensor, p->inputs.n);
     if (carried(scratch, first, second)) {
-        reference r = reference_make(scratch, p, second, first->threads, cancel);
+        reference r = reference_make(scratch, first->p, second, first->threads, cancel);
         verified of_second = {.rel_l2 = NEW_N(scratch, f64, p->outputs.n),
                               .tolerances = NEW_N(scratch, f64, p->outputs.n)};
         compare_round(scratch, &t, &r, 1, &of_second);
@@ -264,7 +271,7 @@ verified verify_package(arena *a, const ir_program *p, const rt_package *package
     }
     v.median_us = t.shared->median_us;
     v.least_us = t.shared->least_us;
-    v.peaks = t.shared->peaks;
+    v.peaks = how.known.gflops > 0 ? how.known : t.shared->peaks;
     arena_free(scratch);
     return v;
 }

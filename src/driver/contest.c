@@ -1,0 +1,108 @@
+/* Forms of one program compete. */
+#include <stdio.h>
+
+#include "driver/contest.h"
+
+#define FASTER 0.97  /* less is noise */
+#define HOPELESS 3.0 /* first runs meet cold caches, not such as these */
+
+contest *contest_new(making *first, const char *path, bool is_published)
+{
+    contest *c = NEW(first->a, contest);
+    *c = (contest){.first = first,
+                   .path = path,
+                   .is_published = is_published,
+                   .best = first->ir,
+                   .best_us = first->verified.median_us,
+                   .best_least_us = first->verified.least_us,
+                   .uses = 1};
+    return c;
+}
+
+void contest_search(contest *c, f64 seconds, i64 most)
+{
+    making *m = c->first;
+    search_times times = {0};
+    trap t;
+    TRY (m->ctx, t)
+        c->found = driver_candidates(m->a, m->ir, &m->options, seconds, most, m->verified.peaks,
+                                     &times);
+    m->report.saturate_s += times.saturate_s;
+    m->report.extract_s += times.extract_s;
+    if (t.status == EQF_OK)
+        return;
+    c->found = (ex_report){0};
+    if (t.status != EQF_E_LIMIT && t.status != EQF_E_UNSUPPORTED)
+        eqf_rethrow(m->ctx, t.status);
+    eqf_ctx_clear(m->ctx); /* too large for one search: it stays as it is */
+}
+
+static bool is_better(const contest *c, const making *x)
+{
+    const making *first = c->first;
+    if (!(x->verified.least_us < FASTER * c->best_least_us))
+        return false;
+    f64 factor = first->options.accuracy == EQF_STRICT ? 1.1 : 2;
+    for (i64 i = 0; i < x->ir->outputs.n && first->options.accuracy != EQF_FAST; i++) {
+        f64 floor = (dtype)x->ir->outputs.at[i].dtype == DT_f32
+                        ? 1e-6
+                        : compare_tolerance((dtype)x->ir->outputs.at[i].dtype) / 2;
+        if (first->options.accuracy == EQF_STRICT)
+            floor /= 10;
+        if (x->verified.rel_l2[i] > MAX(factor * first->verified.rel_l2[i], floor))
+            return false;
+    }
+    return true;
+}
+
+static void count_failure(making *first)
+{
+    eqf_diag d = eqf_diag_get(first->ctx, 0);
+    if (first->report.failed++ == 0)
+        first->report.failure =
+            arena_printf(first->a, "%s%s%s", d.place, d.place[0] ? ": " : "", d.message);
+}
+
+bool contest_try(contest *c, const ir_program *form)
+{
+    making *first = c->first;
+    eqf_ctx *ctx = first->ctx;
+    making *m = NEW(first->a, making);
+    *m = *first;
+    m->a = arena_child(first->a);
+    m->ir = form;
+    m->writer = NULL;
+    m->kernels = (kn_kernels){0};
+    m->package = (rt_package){0};
+    m->worth_us = HOPELESS * c->best_least_us;
+    volatile bool taken = false;
+    trap t;
+    TRY (ctx, t) {
+        make_package(m, c->path);
+        taken = is_better(c, m);
+        if (taken && c->is_published)
+            make_publish(m, c->path);
+    }
+    first->reference = m->reference;
+    first->report.verify_s = m->report.verify_s;
+    if (taken && t.status == EQF_OK) {
+        c->best = form;
+        c->best_us = m->verified.median_us;
+        c->best_least_us = m->verified.least_us;
+        first->report.best_us = m->report.best_us;
+        first->report.roofline = m->report.roofline;
+        first->report.kernels = m->report.kernels;
+        first->report.subgraphs = m->report.subgraphs;
+        first->report.distinct_subgraphs = m->report.distinct_subgraphs;
+    }
+    arena_free(m->a);
+    first->report.measured++;
+    if (t.status == EQF_OK)
+        return taken;
+    if (t.status == EQF_E_INTERRUPTED || t.status == EQF_E_NO_MEMORY || t.status == EQF_E_IO)
+        eqf_rethrow(ctx, t.status);
+    if (t.status != EQF_E_LIMIT || rt_now() < first->deadline)
+        count_failure(first);
+    eqf_ctx_clear(ctx);
+    return false;
+}

@@ -1,0 +1,55 @@
+/* Forms of one program compete: the program as it is, and what the search finds. The fastest that is
+ * right stays. The program is the whole that was asked for, or a part of it. */
+#ifndef EQF_DRIVER_CONTEST_H
+#define EQF_DRIVER_CONTEST_H
+
+#include "driver/making.h"
+#include "partition/partition.h"
+
+typedef struct contest {
+    making *first;     /* the program as it is, built: data, reference, accuracy and time of that */
+    const char *path;  /* beside which packages are made */
+    bool is_published; /* the best becomes the package at the path */
+    const ir_program *best;
+    f64 best_us, best_least_us;
+    i64 uses; /* places in the whole */
+    ex_report found;
+    i64 next; /* of those found, to try */
+} contest;
+
+/* `first` has been built. */
+contest *contest_new(making *first, const char *path, bool is_published);
+/* Finds forms for `seconds`, `most` of them. A program that is too large for a search has none. */
+void contest_search(contest *c, f64 seconds, i64 most);
+/* Builds, verifies and times a form: it is the best if it is faster beyond noise and as accurate as asked
+ * for. What is wrong with it is its own, and counted in the report; one that is not done when the
+ * budget ends is neither. Throws what is wrong with the machine, and EQF_E_INTERRUPTED. */
+bool contest_try(contest *c, const ir_program *form);
+
+/* ---- parts.c ---------------------------------------------------------------------------------- */
+
+/* A way to cut the program. */
+typedef struct parting {
+    pt_partition cut;
+    contest **of;              /* by part; NULL: it stays as it is */
+    const ir_program **joined; /* the forms that were put together last, by part */
+} parting;
+
+typedef struct partings {
+    parting *at;
+    i64 n;
+    contest **contests; /* of all of them, each once; what takes longest in a run first */
+    i64 contest_count;
+} partings;
+
+/* Is a program no larger than what is searched at a time? */
+bool parts_is_small(arena *a, const ir_program *p);
+/* Cuts the whole in several ways and builds every distinct part as it is, on the values that it has in
+ * a run of the whole. Ways that leave it whole are left out. */
+partings parts_find(contest *whole);
+/* The whole from the best forms of its parts. */
+ir_program *parts_join(arena *a, const ir_program *p, const parting *x);
+/* Microseconds of all parts one after another; `as_read`: of the parts as they are. */
+f64 parts_estimate_us(const parting *x, bool as_read);
+
+#endif

@@ -1,0 +1,171 @@
+/* Packages of other forms, while time is left.
+ *
+ * Forms of the whole compete, where it is small enough for one search, and so do forms of its parts,
+ * cut in several ways. Rounds try one form of each; now and then what the parts have so far is put
+ * together and competes as a form of the whole. What was not looked at when the budget ends was the
+ * least promising. */
+#include <stdio.h>
+
+#include "driver/contest.h"
+#include "driver/improve.h"
+
+#define SEARCH_SHARE 0.2 /* of the budget */
+#define MOST_CANDIDATES 16
+#define SMALL_SHARE 0.02 /* of a run; a part below it gets a try or two */
+
+typedef struct improving {
+    contest *whole;
+    making *m;
+    partings parts;
+    f64 started, budget, build_s; /* of the whole, as it is */
+} improving;
+
+static f64 left(const improving *x)
+{
+    return x->started + x->budget - rt_now();
+}
+
+/* ---- search ----------------------------------------------------------------------------------- */
+
+static void search_all(improving *x)
+{
+    making *m = x->m;
+    f64 end = rt_now() + SEARCH_SHARE * x->budget;
+    for (i64 i = -1; i < x->parts.contest_count; i++) {
+        contest *c = i < 0 ? x->whole : x->parts.contests[i];
+        f64 seconds = MIN(end, x->started + x->budget) - rt_now();
+        if (seconds <= 0)
+            return;
+        make_begin(m, i < 0 ? "searching"
+                            : arena_printf(m->a, "searching part %lld of %lld", (long long)i + 1,
+                                           (long long)x->parts.contest_count));
+        if (i >= 0 || parts_is_small(m->a, m->ir))
+            contest_search(c, seconds / (f64)(x->parts.contest_count - i), MOST_CANDIDATES);
+        m->report.candidates += c->found.n;
+        m->report.families += c->found.sets;
+        if (c == x->whole)
+            continue;
+        m->report.saturate_s += c->first->report.saturate_s;
+        m->report.extract_s += c->first->report.extract_s;
+    }
+}
+
+/* ---- the parts together ----------------------------------------------------------------------- */
+
+static bool has_changed(const parting *p)
+{
+    bool changed = false;
+    for (i64 i = 0; i < p->cut.part_count; i++) {
+        const ir_program *as_read = p->cut.parts[i].program;
+        const ir_program *best = p->of[i] ? p->of[i]->best : as_read;
+        changed = changed || best != (p->joined[i] ? p->joined[i] : as_read);
+    }
+    return changed;
+}
+
+/* The ways to cut of which a part got faster, most promising first. */
+static void join_parts(improving *x)
+{
+    making *m = x->m;
+    for (;;) {
+        parting *next = NULL;
+        f64 least = 0;
+        for (i64 i = 0; i < x->parts.n; i++) {
+            parting *p = &x->parts.at[i];
+            f64 gain = parts_estimate_us(p, false) / parts_estimate_us(p, true);
+            if (!has_changed(p) || (next && gain >= least))
+                continue;
+            next = p;
+            least = gain;
+        }
+        if (!next || left(x) <= 0)
+            return;
+        make_begin(m, arena_printf(m->a, "putting %lld parts together, best %.3g us, as read %.3g us",
+                                   (long long)next->cut.use_count, m->report.best_us,
+                                   m->report.unfused_us));
+        m->subgraphs = next->cut.use_count;
+        m->distinct_subgraphs = next->cut.part_count;
+        contest_try(x->whole, parts_join(m->a, m->ir, next));
+        m->subgraphs = m->distinct_subgraphs = 1;
+        m->report.candidates++;
+    }
+}
+
+/* ---- rounds ----------------------------------------------------------------------------------- */
+
+static f64 share(const improving *x, const contest *c)
+{
+    if (c == x->whole)
+        return 1;
+    return c->first->verified.median_us * (f64)c->uses / MAX(x->m->report.unfused_us, 1e-3);
+}
+
+/* One form of each; false when there was none. */
+static bool try_round(improving *x, i64 round)
+{
+    making *m = x->m;
+    bool any = false;
+    for (i64 i = -1; i < x->parts.contest_count; i++) {
+        contest *c = i < 0 ? x->whole : x->parts.contests[i];
+        if (c->next >= c->found.n || (round >= 2 && share(x, c) < SMALL_SHARE))
+            continue;
+        if (left(x) <= (x->parts.n > 0 ? x->build_s : 0))
+            return any;
+        const char *of = i < 0 ? "" : arena_printf(m->a, " of part %lld of %lld", (long long)i + 1,
+                                                   (long long)x->parts.contest_count);
+        make_begin(m, arena_printf(m->a, "trying %lld of %lld%s, best %.3g us, as read %.3g us",
+                                   (long long)c->next + 1, (long long)c->found.n, of,
+                                   m->report.best_us, m->report.unfused_us));
+        contest_try(c, c->found.at[c->next++].program);
+        any = true;
+    }
+    return any;
+}
+
+static void count_parts(improving *x)
+{
+    eqf_optimize_report *r = &x->m->report;
+    for (i64 i = 0; i < x->parts.contest_count; i++) {
+        const eqf_optimize_report *p = &x->parts.contests[i]->first->report;
+        r->measured += p->measured;
+        r->verify_s += p->verify_s;
+        if (p->failed && !r->failed)
+            r->failure = p->failure;
+        r->failed += p->failed;
+    }
+}
+
+static void run_rounds(improving *x)
+{
+    eqf_optimize_report *r = &x->m->report;
+    f64 tuning = rt_now();
+    for (i64 round = 0; left(x) > 0; round++) {
+        bool any = try_round(x, round);
+        if (!any || (round & (round + 1)) == 0) /* after 1, 2, 4 ... rounds */
+            join_parts(x);
+        r->tune_s = rt_now() - tuning;
+        if (!any) {
+            r->stop = left(x) > 0 ? "exhausted" : "budget";
+            return;
+        }
+    }
+}
+
+void improve(making *m, const char *path, f64 started, f64 budget)
+{
+    improving x = {.m = m, .started = started, .budget = budget, .build_s = rt_now() - started};
+    m->report.stop = "budget";
+    if (m->package.kernel_count == 0 || left(&x) <= 0)
+        return;
+    m->deadline = started + budget;
+    x.whole = contest_new(m, path, true);
+    make_begin(m, "searching");
+    x.parts = parts_find(x.whole);
+    search_all(&x);
+    trap t;
+    TRY (m->ctx, t)
+        run_rounds(&x);
+    count_parts(&x);
+    if (t.status != EQF_OK)
+        eqf_rethrow(m->ctx, t.status);
+}
