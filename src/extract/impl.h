@@ -22,6 +22,7 @@ typedef struct ex_way {
 typedef struct ex_reduced {
     i64 place;
     VEC(ex_way) ways;
+    f64 least_work; /* operations, known once structures are enumerated */
 } ex_reduced;
 
 typedef VEC(ex_set) ex_sets;
@@ -59,7 +60,7 @@ typedef struct ex_structure {
     i8 way[EX_REDUCED];
 } ex_structure;
 typedef VEC(ex_structure) ex_structures;
-/* All structures, in a fixed order; *expanded counts states. */
+/* The structures of least work in their reductions, in a fixed order; *expanded counts states. */
 void ex_enumerate(ex_space *s, i64 most, ex_structures *out, i64 *expanded);
 
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.

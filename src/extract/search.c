@@ -2,18 +2,23 @@
  *
  * Every structure is priced twice: with nothing stored, and with everything stored that may be. For
  * the best of them sets of stored tiles are tried: all where they are few; else downhill, one tile
- * more or less at a time, from both ends. */
+ * more or less at a time, from both ends. Forms of one structure are much alike, and the model is rough:
+ * the list goes from the cheapest to the cheapest of those that are left, each dearer by some percent
+ * for every form of its structure before it. */
 #include <stdlib.h>
 
 #include "extract/impl.h"
 
-enum { STORABLE = 32, FEW = 5, LOOKED_INTO = 32, DESCENDED = 6 };
+enum { STORABLE = 32, FEW = 5, LOOKED_INTO = 32, DESCENDED = 6, POOL = 8 };
+#define ALIKE 1.04 /* dearer for each that is like it */
 
 typedef struct ranking {
     arena *a;
     const ex_options *options;
     i64 most, tried;
+    i64 structure;          /* the present one */
     VEC(ex_candidate) best; /* cheapest first */
+    VEC(i64) of;            /* its structure */
 } ranking;
 
 typedef struct priced {
@@ -52,12 +57,36 @@ static f64 consider(ranking *q, const ex_space *s, const eqf_node *chosen, const
         return c.bound_us;
     }
     vec_push(q->a, &q->best, c);
-    for (i64 i = q->best.n - 1; i > at; i--)
+    vec_push(q->a, &q->of, q->structure);
+    for (i64 i = q->best.n - 1; i > at; i--) {
         q->best.at[i] = q->best.at[i - 1];
+        q->of.at[i] = q->of.at[i - 1];
+    }
     q->best.at[at] = c;
-    if (q->best.n > q->most)
-        q->best.n = q->most;
+    q->of.at[at] = q->structure;
+    q->best.n = q->of.n = MIN(q->best.n, q->most);
     return c.bound_us;
+}
+
+/* The list, `most` of it. */
+static void spread(ranking *q, i64 most, ex_report *report)
+{
+    i64 n = q->best.n;
+    f64 *price = NEW_N(q->a, f64, n);
+    report->at = NEW_N(q->a, ex_candidate, MIN(n, most));
+    for (i64 i = 0; i < n; i++)
+        price[i] = q->best.at[i].bound_us;
+    while (report->n < MIN(n, most)) {
+        i64 next = -1;
+        for (i64 i = 0; i < n; i++)
+            if (price[i] >= 0 && (next < 0 || price[i] < price[next]))
+                next = i;
+        report->at[report->n++] = q->best.at[next];
+        price[next] = -1;
+        for (i64 i = 0; i < n; i++)
+            if (q->of.at[i] == q->of.at[next])
+                price[i] *= ALIKE;
+    }
 }
 
 static i64 members(u32 set, const i64 *places, i64 n, i64 *out)
@@ -117,7 +146,8 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     ex_space *s = ex_space_new(scratch, g, options);
     ex_structures all = {0};
     ex_enumerate(s, options->most_sets > 0 ? options->most_sets : 1024, &all, &report.expanded);
-    ranking q = {.a = a, .options = options, .most = options->most > 0 ? options->most : 64};
+    i64 most = options->most > 0 ? options->most : 64;
+    ranking q = {.a = a, .options = options, .most = POOL * most};
     eqf_node *chosen = NEW_N(scratch, eqf_node, s->r->n);
     VEC(priced) order = {0};
     for (i64 i = 0; i < all.n && !ex_is_over(s); i++) {
@@ -131,19 +161,22 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
         qsort(order.at, (size_t)order.n, sizeof *order.at, compare);
     report.sets = order.n;
     for (i64 i = 0; i < MIN(order.n, LOOKED_INTO); i++) {
-        ex_choose(s, &all.at[order.at[i].structure], chosen);
+        q.structure = order.at[i].structure;
+        ex_choose(s, &all.at[q.structure], chosen);
         i64 places[STORABLE], n = ex_storable(s, chosen, places, STORABLE - 1);
         if (n <= FEW) {
             store_any(&q, s, chosen, places, n);
         } else if (i < DESCENDED) {
             descend(&q, s, chosen, places, n, (1u << n) - 1);
             descend(&q, s, chosen, places, n, 0);
+        } else {
+            consider(&q, s, chosen, places, n);
+            consider(&q, s, chosen, NULL, 0);
         }
     }
-    for (i64 i = 0; i < q.best.n; i++)
-        ir_verify(q.best.at[i].program, "extraction");
-    report.at = q.best.at;
-    report.n = q.best.n;
+    spread(&q, most, &report);
+    for (i64 i = 0; i < report.n; i++)
+        ir_verify(report.at[i].program, "extraction");
     report.tried = q.tried;
     report.complete = !s->is_cut_short && !s->is_over && order.n <= LOOKED_INTO;
     arena_free(scratch);

@@ -1,7 +1,8 @@
 /* Structures. For each class of tiles first the minimal sets of reduced classes at which the
  * operators above them can end: one fixpoint. A state is then what was decided (a way for some
  * reduced classes) and what is still needed; it is expanded by the ways of the first class that is
- * needed times the sets that its body ends at. What has one choice makes no state. */
+ * needed times the sets that its body ends at. The state whose reductions are the least work is the
+ * next one, so where the number of structures is limited the others have more. */
 #include "extract/impl.h"
 
 enum { MOST_STOPS = 24 };
@@ -317,15 +318,98 @@ ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
 typedef struct state {
     ex_structure chosen;
     ex_set decided, pending;
+    f64 bound;  /* work of the reductions that it has or needs: no structure from here has less */
+    i64 serial; /* equal bounds: the latest first */
 } state;
+
+enum { MOST_STATES = 1 << 15 };
 
 typedef struct search {
     ex_space *s;
-    i64 most, expanded;
+    i64 most, expanded, serial;
     ex_structures *out;
     u64 rolled; /* bit i: over atom i's axis what can be rolled is */
-    VEC(state) stack;
+    VEC(state *) heap;
+    VEC(state *) unused;
 } search;
+
+/* The least work that computes the class: of the operators right below its reductions. */
+static f64 least_work(const ex_space *s, const ex_reduced *x)
+{
+    const rl_reach *r = s->r;
+    f64 least = -1;
+    for (i64 w = 0; w < x->ways.n; w++)
+        for (i64 i = 0; i < x->ways.at[w].nodes.n; i++) {
+            const rl_enode *n = &r->nodes.at[x->ways.at[w].nodes.at[i]];
+            if (n->label.op == IR_get) /* the component */
+                n = &r->nodes.at[r->first[n->kids[1]]];
+            i64 body = n->kids[0];
+            for (i64 k = r->first[body]; k < r->first[body + 1]; k++) {
+                const rl_enode *b = &r->nodes.at[k];
+                f64 flops = ex_is_glue(s, b) ? rl_graph_flops(s->g, b->node) : 0;
+                least = least < 0 ? flops : MIN(least, flops);
+            }
+        }
+    return MAX(least, 0);
+}
+
+static f64 bound_of(const ex_space *s, const state *x)
+{
+    ex_set all = joined(&x->decided, &x->pending);
+    f64 sum = 0;
+    for (i64 i = 0; i < s->reduced.n; i++)
+        if (ex_has(&all, i))
+            sum += s->reduced.at[i].least_work;
+    return sum;
+}
+
+/* ---- the states, best first */
+
+static bool is_better(const state *x, const state *y)
+{
+    return x->bound != y->bound ? x->bound < y->bound : x->serial > y->serial;
+}
+
+static void push(search *q, const state *x)
+{
+    if (q->heap.n == MOST_STATES) {
+        q->s->is_cut_short = true;
+        return;
+    }
+    state *own = q->unused.n ? q->unused.at[--q->unused.n] : NEW(q->s->a, state);
+    *own = *x;
+    own->serial = q->serial++;
+    vec_push(q->s->a, &q->heap, own);
+    for (i64 i = q->heap.n - 1; i > 0; i = (i - 1) / 2) {
+        state **up = &q->heap.at[(i - 1) / 2];
+        if (!is_better(own, *up))
+            break;
+        q->heap.at[i] = *up;
+        *up = own;
+    }
+}
+
+/* Valid until the next push. */
+static const state *pop(search *q)
+{
+    state *best = q->heap.at[0], *last = q->heap.at[--q->heap.n];
+    i64 i = 0, n = q->heap.n;
+    for (;;) {
+        i64 next = 2 * i + 1;
+        if (next >= n)
+            break;
+        if (next + 1 < n && is_better(q->heap.at[next + 1], q->heap.at[next]))
+            next++;
+        if (!is_better(q->heap.at[next], last))
+            break;
+        q->heap.at[i] = q->heap.at[next];
+        i = next;
+    }
+    if (n > 0)
+        q->heap.at[i] = last;
+    vec_push(q->s->a, &q->unused, best);
+    return best;
+}
 
 static i64 first_pending(const search *q, const state *x)
 {
@@ -384,7 +468,8 @@ static void expand(search *q, const state *x)
             next.chosen.way[k] = (i8)w;
             ex_put(&next.decided, k);
             next.pending = joined(&x->pending, &bodies.at[i]);
-            vec_push(s->a, &q->stack, next);
+            next.bound = bound_of(s, &next);
+            push(q, &next);
         }
     }
 }
@@ -397,18 +482,19 @@ static void run(search *q)
     vec_push(s->a, &starts, none);
     for (i64 i = 0; i < s->roots.n; i++)
         multiply(s, &starts, &s->stops[s->roots.at[i]]);
-    q->stack.n = 0;
+    q->heap.n = 0;
     for (i64 i = starts.n - 1; i >= 0; i--) {
         state x = {.pending = starts.at[i]};
         memset(x.chosen.way, -1, sizeof x.chosen.way);
-        vec_push(s->a, &q->stack, x);
+        x.bound = bound_of(s, &x);
+        push(q, &x);
     }
-    while (q->stack.n > 0) {
+    while (q->heap.n > 0) {
         if (q->out->n >= q->most || ex_is_over(s)) {
             s->is_cut_short = true;
             return;
         }
-        state x = q->stack.at[--q->stack.n];
+        state x = *pop(q);
         expand(q, &x);
     }
 }
@@ -417,17 +503,20 @@ void ex_enumerate(ex_space *s, i64 most, ex_structures *out, i64 *expanded)
 {
     u64 choices = 0; /* axes over which something can be rolled or not */
     for (i64 i = 0; i < s->reduced.n; i++) {
-        const ex_reduced *x = &s->reduced.at[i];
+        ex_reduced *x = &s->reduced.at[i];
+        x->least_work = least_work(s, x);
         for (i64 w = 0; w < x->ways.n; w++)
             if (x->ways.at[w].is_rolled)
                 choices |= x->ways.at[w].par;
     }
-    search q = {.s = s, .most = most, .out = out};
+    search q = {.s = s, .out = out};
+    i64 modes = MIN((i64)1 << MIN(__builtin_popcountll(choices), 4), 16), share = MAX(most / modes, 1);
     u64 mode = choices;
-    for (;;) { /* all subsets, everything rolled first */
+    for (;;) { /* all subsets, everything rolled first; each gets a share */
         q.rolled = mode;
+        q.most = MIN(most, out->n + share);
         run(&q);
-        if (mode == 0)
+        if (mode == 0 || out->n >= most)
             break;
         mode = (mode - 1) & choices;
     }

@@ -4,6 +4,7 @@
 #include "extract/extract.h"
 #include "ir/check.h"
 #include "kernel/harness.h"
+#include "partition/partition.h"
 #include "rules/small.h"
 
 static void compare_value(fixture *f, const char *name, i64 number, const ir_program *p,
@@ -106,6 +107,49 @@ static void check_program(fixture *f, const void *arg)
         compare_value(f, name, i, r.at[i].program, inputs, want);
 }
 
+/* Parts of layers: candidates of each, put together, have the value of the program. */
+static void check_joined(fixture *f, const void *arg)
+{
+    const char *name = arg;
+    ir_program *p = small_program(f->a, name);
+    pt_partition x = pt_cut(f->a, p, &(pt_options){.most_reductions = 5});
+    assert_true(x.use_count > 1);
+    ex_report *found = NEW_N(f->a, ex_report, x.part_count);
+    for (i64 i = 0; i < x.part_count; i++) {
+        rl_graph_options o = {.rules = rl_ruleset_shipped(f->a),
+                              .fp = RL_REASSOCIATED,
+                              .limits = eqf_limits_default()};
+        rl_graph *g = rl_graph_new(f->a, x.parts[i].program, &o);
+        rl_graph_saturate(g, NULL);
+        rl_graph_tile(g, NULL);
+        rl_graph_fuse(g, RL_FUSE_LATE);
+        ex_options options = {.most = 5};
+        found[i] = ex_search(f->a, g, &options);
+        assert_true(found[i].n > 0);
+    }
+    rng random = rng_new(3);
+    tensor *inputs = bench_inputs(f->a, p, &random);
+    tensor *want = NEW_N(f->a, tensor, p->outputs.n);
+    ir_eval(p, inputs, f->a, want, (ir_eval_options){0});
+    for (i64 k = 0; k < 5; k++) {
+        const ir_program **forms = NEW_N(f->a, const ir_program *, x.part_count);
+        for (i64 i = 0; i < x.part_count; i++)
+            forms[i] = found[i].at[k % found[i].n].program;
+        ir_program *q = pt_join(f->a, p, &x, forms);
+        compare_value(f, name, k, q, inputs, want);
+        compare_kernels(f, name, k, q, inputs, want);
+    }
+}
+
+static void test_joined(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"decoder_layer", "decoder_layers_2", "decoder_layers_4"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (attempt(f, check_joined, names[i]) != EQF_OK)
+            fail_msg("%s: %s: %s", names[i], last_diag(f).place, last_diag(f).message);
+}
+
 static void test_candidates(void **state)
 {
     (void)state;
@@ -123,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates),
+        TEST(test_joined),
     };
     return cmocka_run_group_tests_name("candidates", tests, NULL, NULL);
 }
