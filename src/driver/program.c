@@ -76,7 +76,7 @@ static const tensor *find_tensor(const tensor *set, i64 n, const char *name)
 }
 
 /* Is `extent` the size `name`, or one number times or plus it? Then the size for which it is
- * `value` is stored. */
+ * `value` is stored, -1 where no size is. */
 static bool solve(const char *extent, const char *name, i64 value, i64 *out)
 {
     static const char *const operators[] = {"*", " + "};
@@ -94,10 +94,12 @@ static bool solve(const char *extent, const char *name, i64 value, i64 *out)
         i64 number = strtoll(name_first ? right : extent, &end, 10);
         if (name_first ? *end != 0 : end != at)
             continue;
-        if (i == 1)
-            return __builtin_sub_overflow(value, number, out) == 0;
-        *out = number > 0 ? value / number : 0;
-        return number > 0 && value % number == 0;
+        *out = -1;
+        if (i == 0 && number > 0 && value % number == 0)
+            *out = value / number;
+        if (i == 1 && (__builtin_sub_overflow(value, number, out) || *out < 0))
+            *out = -1;
+        return true;
     }
     return false;
 }
@@ -114,7 +116,7 @@ static void dims_from_inputs(const eqf_program *p, dim_values *dims)
             for (i64 k = 0; k < p->report.n_sizes && port->symbols[d]; k++) {
                 const fe_size *size = &p->report.sizes[k];
                 if (size->is_hint && !has_dim(dims, size->name) &&
-                    solve(port->symbols[d], size->name, t->shape[d], &value))
+                    solve(port->symbols[d], size->name, t->shape[d], &value) && value >= 0)
                     vec_push(p->a, dims, (fe_dim_value){arena_strdup(p->a, size->name), value});
             }
         }
@@ -248,7 +250,17 @@ static void print_shape(str *out, const eqf_tensor *t)
             str_printf(out, d ? ", %lld" : "%lld", (long long)t->shape[d]);
 }
 
-/* The tensor of this name in the file, of the type and shape wanted; an open size may be any. */
+/* Can an extent with a size that is open be `value`? */
+static bool may_be(const eqf_program *p, const char *extent, i64 value)
+{
+    i64 size;
+    for (i64 k = 0; k < p->report.n_sizes; k++)
+        if (p->report.sizes[k].is_hint && solve(extent, p->report.sizes[k].name, value, &size))
+            return size >= 0;
+    return true;
+}
+
+/* The tensor of this name in the file, of the type and shape wanted. */
 static const tensor *take_given(const eqf_program *p, const char *file, const tensor *given, i64 n,
                                 const eqf_tensor *want)
 {
@@ -258,7 +270,8 @@ static const tensor *take_given(const eqf_program *p, const char *file, const te
     eqf_tensor got = driver_show(p->ctx, found);
     bool same = got.dtype == want->dtype && got.rank == want->rank;
     for (size_t d = 0; d < got.rank && same; d++)
-        same = want->shape[d] < 0 || got.shape[d] == want->shape[d];
+        same = want->shape[d] < 0 ? may_be(p, want->symbols[d], got.shape[d])
+                                  : got.shape[d] == want->shape[d];
     if (same)
         return found;
     str has = str_new(p->a), wants = str_new(p->a);

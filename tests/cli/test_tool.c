@@ -504,6 +504,17 @@ static void test_symbolic(void **state)
     snprintf(command, sizeof command,
              "$E optimize --budget 0.01 %s/fixtures/modules/dynamic_even.C.pt2 -o even.pkg", EQF_TEST_DIR);
     expect_error(2, command, "--dim");
+    /* An extent that no size gives, for every verb. */
+    tool_put("odd.eqf", "(program odd (dims (M 11) (N 6)) (input a f32 (M N))\n"
+                        "  (output x (mul a 2) (M N)))\n");
+    expect(0, "$E optimize --budget 0.01 odd.eqf -o odd.pkg && $E run odd.pkg -o odd.safetensors");
+    static const char *const verbs[] = {"inspect", "search", "optimize -o even.pkg"};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        snprintf(command, sizeof command,
+                 "$E %s %s/fixtures/modules/dynamic_even.C.pt2 --inputs odd.safetensors", verbs[i],
+                 EQF_TEST_DIR);
+        expect_error(1, command, "x: is f32 [11, 6], the program wants f32 [2*s44, 6]");
+    }
     snprintf(command, sizeof command,
              "M=%s/fixtures/modules/dynamic_even; $E optimize --budget 0.01 $M.C.pt2 -o even.pkg --inputs "
              "$M.in.safetensors && $E run even.pkg -i $M.in.safetensors --check --source $M.T.pt2",
