@@ -127,10 +127,9 @@ void kn_job_launch(kn_job *j)
 {
     kn_lower *l = j->l;
     kn_kernel *k = kn_finish(&j->m);
-    bool known = false;
-    for (i64 i = 0; i < l->kernels->n && !known; i++)
-        known = strcmp(l->kernels->at[i]->name, k->name) == 0;
-    if (!known) {
+    i64 made = intern_count(l->made);
+    intern_cstr(l->made, k->name);
+    if (intern_count(l->made) > made) {
         kn_verify(l->ctx, k);
         vec_push(l->a, l->kernels, k);
     }
@@ -396,7 +395,7 @@ void kn_build(arena *a, const ir_program *p, kn_options options, rt_plan *plan,
               kn_kernels *kernels)
 {
     kn_lower l = {.a = a, .ctx = arena_ctx(a), .p = p, .o = options, .plan = plan,
-                  .kernels = kernels};
+                  .kernels = kernels, .made = intern_new(a)};
     l.at = NEW_N(a, kn_loc, p->nodes.n);
     l.live = NEW_N(a, bool, p->nodes.n);
     l.constant = NEW_N(a, bool, p->nodes.n);

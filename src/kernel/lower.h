@@ -26,6 +26,7 @@ typedef struct kn_lower {
     kn_options o;
     rt_plan *plan;
     kn_kernels *kernels;
+    intern *made; /* their names */
     kn_loc *at;       /* by term */
     bool *live;       /* by term: some output needs it */
     bool *constant;   /* by term: computed in `prepare` */
