@@ -206,7 +206,8 @@ eqf_status eqf_search(eqf_program *program, const eqf_search_options *options,
 
 typedef struct eqf_optimize_options {
     const char *compiler; /* C compiler to run; NULL: "cc" */
-    double budget_s;      /* wall time for everything; 0: 60 */
+    double budget_s;      /* wall time for everything; 0: 60. The program as it was read is built
+                             whatever it takes; what is tried after it ends with the budget */
     eqf_accuracy accuracy;
     bool parameters_are_inputs; /* else they may be folded and packed once */
     int threads;                /* that the package is meant for; 0: all of this process */
