@@ -4,7 +4,7 @@
  * nests (c_nest.c), dots as register tiles (c_dot.c). The preamble holds what the kernels use and
  * nothing else.
  *
- * Identifiers: bN buffers, iN grid and loop variables, vN scalars, tN arrays, lN lanes, nN live
+ * Identifiers: bN buffers, gN grid and loop variables, vN scalars, tN arrays, lN lanes, nN live
  * lanes; in dots c x y s. */
 #include <stdio.h>
 
@@ -180,17 +180,17 @@ static void print_loop(c_printer *p, const kn_ins *x)
     str limit = str_new(p->a);
     if (x->from.n == 0) {
         i64 end = x->from.base + x->count * x->step;
-        str_printf(&limit, "i%u < %lld", v, (long long)(x->end > 0 ? MIN(end, x->end) : end));
+        str_printf(&limit, "g%u < %lld", v, (long long)(x->end > 0 ? MIN(end, x->end) : end));
     } else {
         i64 end = x->count * x->step;
-        str_printf(&limit, "i%u < %s + %lld", v, from, (long long)end);
+        str_printf(&limit, "g%u < %s + %lld", v, from, (long long)end);
         if (x->end > 0)
-            str_printf(&limit, " && i%u < %lld", v, (long long)x->end);
+            str_printf(&limit, " && g%u < %lld", v, (long long)x->end);
     }
     if (x->step == 1)
-        c_line(p, "for (i64 i%u = %s; %s; i%u++) {", v, from, limit.at, v);
+        c_line(p, "for (i64 g%u = %s; %s; g%u++) {", v, from, limit.at, v);
     else
-        c_line(p, "for (i64 i%u = %s; %s; i%u += %lld) {", v, from, limit.at, v,
+        c_line(p, "for (i64 g%u = %s; %s; g%u += %lld) {", v, from, limit.at, v,
                (long long)x->step);
     print_body(p, &x->body);
     /* a carried value that ends as another one: through copies */
@@ -335,11 +335,11 @@ static bool uses_buffer(const kn_body *body, i32 b)
     return false;
 }
 
-/* Does the text [from, end) contain the identifier iN? */
+/* Does the text [from, end) contain the identifier gN? */
 static bool mentions(const char *text, unsigned n)
 {
     char name[16];
-    snprintf(name, sizeof name, "i%u", n);
+    snprintf(name, sizeof name, "g%u", n);
     size_t length = strlen(name);
     for (const char *c = text; (c = strstr(c, name)) != NULL; c += length) {
         bool starts = c == text || !(c[-1] == '_' || (c[-1] >= '0' && c[-1] <= '9') ||
@@ -392,9 +392,9 @@ static void print_kernel(c_printer *p, const kn_kernel *k)
         if (mentions(body.at, (unsigned)g + 1)) {
             char *part = below == 1 ? "p" : arena_printf(p->a, "p / %lld", (long long)below);
             if (g == 0)
-                c_line(p, "i64 i%lld = %s;", (long long)g + 1, part);
+                c_line(p, "i64 g%lld = %s;", (long long)g + 1, part);
             else
-                c_line(p, "i64 i%lld = %s %% %lld;", (long long)g + 1, part, (long long)extent);
+                c_line(p, "i64 g%lld = %s %% %lld;", (long long)g + 1, part, (long long)extent);
         }
         below *= extent;
     }

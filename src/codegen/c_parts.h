@@ -41,9 +41,9 @@ enum { C_LANES = 8 };
 
 void c_line(c_printer *p, const char *format, ...) PRINTF_LIKE(2, 3);
 const char *c_type(dtype t);
-/* "2 * g1 + 16 * i3 + 5" */
+/* "2 * g1 + 16 * g3 + 5" */
 char *c_affine(c_printer *p, kn_affine x);
-/* Where the affine address of a buffer is: "b0 + (16 * i3)". */
+/* Where the affine address of a buffer is: "b0 + (16 * g3)". */
 char *c_address(c_printer *p, i32 buffer, kn_affine at);
 /* The number as a literal of the dtype. */
 char *c_number(c_printer *p, dtype t, f64 f, i64 i);

@@ -131,7 +131,7 @@ char *c_affine(c_printer *p, kn_affine x)
             str_add(&s, "-");
         if (c != 1 && c != -1)
             str_printf(&s, "%lld * ", (long long)(c < 0 ? -c : c));
-        str_printf(&s, "i%u", x.at[i].var.i);
+        str_printf(&s, "g%u", x.at[i].var.i);
     }
     if (x.n == 0)
         str_printf(&s, "%lld", (long long)x.base);

@@ -16,10 +16,10 @@ int kcc437813907e48cf(void *const *buf, i64 p0, i64 p1)
     f32 *restrict b2 = buf[2];
     for (i64 p = p0; p < p1; p++) {
         int bad = 0;
-        for (i64 i1 = 0; i1 < 4; i1++) {
+        for (i64 g1 = 0; g1 < 4; g1++) {
             {
-                const i64 *a0 = b1 + (i1);
-                f32 *a2 = b2 + (6 * i1);
+                const i64 *a0 = b1 + (g1);
+                f32 *a2 = b2 + (6 * g1);
                 for (i64 l0 = 0; l0 < 6; l0++) {
                     i64 v1 = a0[0];
                     f32 v2 = 0.0f;

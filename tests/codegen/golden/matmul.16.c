@@ -25,11 +25,11 @@ int kc0be7af2fcd4d967(void *const *buf, i64 p0, i64 p1)
     const f32 *restrict b0 = buf[0];
     f32 *restrict b1 = buf[1];
     for (i64 p = p0; p < p1; p++) {
-        for (i64 i1 = 0; i1 < 5; i1++) {
+        for (i64 g1 = 0; g1 < 5; g1++) {
             {
-                const f32 *a0 = b0 + (480 * i1);
-                f32 *a1 = b1 + (480 * i1);
-                if (12 <= 50 - (12 * i1)) {
+                const f32 *a0 = b0 + (480 * g1);
+                f32 *a1 = b1 + (480 * g1);
+                if (12 <= 50 - (12 * g1)) {
                     for (i64 n = 0; n < 12; n += 4) {
                         for (i64 k = 0; k < 40; k += 4) {
                             f32x4 r0 = *(const f32x4_at *)(a0 + (n + 0) * 40 + k);
@@ -49,7 +49,7 @@ int kc0be7af2fcd4d967(void *const *buf, i64 p0, i64 p1)
                 } else {
                     for (i64 l0 = 0; l0 < 12; l0++) {
                         for (i64 l1 = 0; l1 < 40; l1++) {
-                            f32 v1 = l0 < 50 - (12 * i1) ? a0[l0 * 40 + l1] : 0.0f;
+                            f32 v1 = l0 < 50 - (12 * g1) ? a0[l0 * 40 + l1] : 0.0f;
                             a1[l0 + l1 * 12] = v1;
                         }
                     }
@@ -68,10 +68,10 @@ int kf69bf067abf303b2(void *const *buf, i64 p0, i64 p1)
     const f32 *restrict b2 = buf[2];
     for (i64 p = p0; p < p1; p++) {
         f32 t4[36] __attribute__((aligned(64)));
-        for (i64 i1 = 0; i1 < 60; i1 += 12) {
+        for (i64 g1 = 0; g1 < 60; g1 += 12) {
             {
                 const f32 *pa = b1;
-                const f32 *pb = b2 + (40 * i1);
+                const f32 *pb = b2 + (40 * g1);
                 f32x4 c0_0 = {0};
                 f32x4 c0_1 = {0};
                 f32x4 c0_2 = {0};
@@ -112,8 +112,8 @@ int kf69bf067abf303b2(void *const *buf, i64 p0, i64 p1)
                 *(f32x4_at *)(t4 + 32) = c2_2;
             }
             {
-                f32 *a0 = b0 + (i1);
-                i64 n1 = 50 - (i1);
+                f32 *a0 = b0 + (g1);
+                i64 n1 = 50 - (g1);
                 n1 = n1 < 12 ? n1 : 12;
                 for (i64 l0 = 0; l0 < 3; l0++) {
                     for (i64 l1 = 0; l1 < n1; l1++) {

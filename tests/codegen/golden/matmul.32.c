@@ -38,9 +38,9 @@ int ke8002443b3b0a582(void *const *buf, i64 p0, i64 p1)
     const f32 *restrict b2 = buf[2];
     for (i64 p = p0; p < p1; p++) {
         f32 t4[56] __attribute__((aligned(64)));
-        for (i64 i1 = 0; i1 < 3; i1++) {
+        for (i64 g1 = 0; g1 < 3; g1++) {
             {
-                const f32 *pa = b1 + (40 * i1);
+                const f32 *pa = b1 + (40 * g1);
                 const f32 *pb = b2;
                 f32x8 c0_0 = {0};
                 f32x8 c0_1 = {0};
@@ -75,7 +75,7 @@ int ke8002443b3b0a582(void *const *buf, i64 p0, i64 p1)
                 *(f32x8_at *)(t4 + 48) = c0_6;
             }
             {
-                f32 *a0 = b0 + (50 * i1);
+                f32 *a0 = b0 + (50 * g1);
                 i64 n1 = 50 - (0);
                 n1 = n1 < 56 ? n1 : 56;
                 for (i64 l0 = 0; l0 < 1; l0++) {

@@ -74,11 +74,11 @@ int k3f6e0781b3cc23c5(void *const *buf, i64 p0, i64 p1)
     const f32 *restrict b1 = buf[1];
     f32 *restrict b2 = buf[2];
     for (i64 p = p0; p < p1; p++) {
-        for (i64 i1 = 0; i1 < 40; i1++) {
+        for (i64 g1 = 0; g1 < 40; g1++) {
             {
-                const f32 *a0 = b0 + (50 * i1);
+                const f32 *a0 = b0 + (50 * g1);
                 const f32 *a1 = b1;
-                f32 *a3 = b2 + (50 * i1);
+                f32 *a3 = b2 + (50 * g1);
                 for (i64 l0 = 0; l0 < 50; l0++) {
                     f32 v1 = a0[l0];
                     f32 v2 = a1[l0];
@@ -97,14 +97,14 @@ int k4cf8e2004b1b019f(void *const *buf, i64 p0, i64 p1)
     const f32 *restrict b0 = buf[0];
     f32 *restrict b1 = buf[1];
     for (i64 p = p0; p < p1; p++) {
-        for (i64 i1 = 0; i1 < 64; i1 += 16) {
-            for (i64 i2 = 0; i2 < 48; i2 += 16) {
+        for (i64 g1 = 0; g1 < 64; g1 += 16) {
+            for (i64 g2 = 0; g2 < 48; g2 += 16) {
                 {
-                    const f32 *a0 = b0 + (i1 + 50 * i2);
-                    f32 *a2 = b1 + (40 * i1 + i2);
-                    i64 n0 = 50 - (i1);
+                    const f32 *a0 = b0 + (g1 + 50 * g2);
+                    f32 *a2 = b1 + (40 * g1 + g2);
+                    i64 n0 = 50 - (g1);
                     n0 = n0 < 16 ? n0 : 16;
-                    i64 n1 = 40 - (i2);
+                    i64 n1 = 40 - (g2);
                     n1 = n1 < 16 ? n1 : 16;
                     for (i64 l0 = 0; l0 < n0; l0++) {
                         for (i64 l1 = 0; l1 < n1; l1++) {

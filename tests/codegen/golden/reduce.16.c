@@ -43,12 +43,12 @@ int k3b629a72054773e9(void *const *buf, i64 p0, i64 p1)
     for (i64 p = p0; p < p1; p++) {
         f32 t2[16] __attribute__((aligned(64)));
         f32 t9[16] __attribute__((aligned(64)));
-        for (i64 i1 = 0; i1 < 40; i1++) {
+        for (i64 g1 = 0; g1 < 40; g1++) {
             for (i64 l = 0; l < 16; l++)
                 t2[l] = (-__builtin_inff());
-            for (i64 i2 = 0; i2 < 64; i2 += 16) {
+            for (i64 g2 = 0; g2 < 64; g2 += 16) {
                 {
-                    const u16 *a0 = b0 + (70 * i1 + i2);
+                    const u16 *a0 = b0 + (70 * g1 + g2);
                     for (i64 l0 = 0; l0 < 16; l0++) {
                         u16 v3 = a0[l0];
                         f32 v4 = f32_f16(v3);
@@ -58,7 +58,7 @@ int k3b629a72054773e9(void *const *buf, i64 p0, i64 p1)
                 }
             }
             {
-                const u16 *a0 = b0 + (70 * i1 + 64);
+                const u16 *a0 = b0 + (70 * g1 + 64);
                 for (i64 l0 = 0; l0 < 16; l0++) {
                     u16 v7 = l0 < 70 - (64) ? a0[l0] : 0xfc00;
                     f32 v8 = f32_f16(v7);
@@ -81,7 +81,7 @@ int k3b629a72054773e9(void *const *buf, i64 p0, i64 p1)
                 v10 = s[0];
             }
             u16 v11 = f16_f32(v10);
-            b1[i1] = v11;
+            b1[g1] = v11;
         }
     }
     return 0;
@@ -96,9 +96,9 @@ int k6074dd0637f00605(void *const *buf, i64 p0, i64 p1)
         f32 t2[70] __attribute__((aligned(64)));
         for (i64 l = 0; l < 70; l++)
             t2[l] = 0.0f;
-        for (i64 i1 = 0; i1 < 40; i1++) {
+        for (i64 g1 = 0; g1 < 40; g1++) {
             {
-                const u16 *a0 = b0 + (70 * i1);
+                const u16 *a0 = b0 + (70 * g1);
                 for (i64 l0 = 0; l0 < 70; l0++) {
                     u16 v3 = a0[l0];
                     f32 v4 = f32_f16(v3);
