@@ -423,6 +423,7 @@ typedef struct product {
     const matmul *x;
     kn_place place[3]; /* at the block's corner, k = 0 */
     i32 strip;
+    bool direct; /* in the last block of K: the tiles are stored where they belong */
     i32 block; /* a copy of a panel's block of the right operand; -1: none */
     kn_walk rows, columns;
 } product;
@@ -508,7 +509,7 @@ static void emit_tile(product *b, kn_affine row, kn_affine inside, kn_affine col
         next = kn_affine_sum(a, next, inside, depth * ahead / x->mr);
     }
     kn_value c = kn_dot_add(m, kind_of(x->form), acc, l, r, next, ahead);
-    if (b->strip >= 0)
+    if (b->strip >= 0 && !b->direct)
         kn_store(m, &strip, c);
     else
         store_out(b, row, column, height, c);
@@ -627,14 +628,19 @@ static void launch(matmul *x)
     } else {
         b.strip = kn_add_buffer(&b.j.m, KN_LOCAL, x->accumulator, MIN(x->mc, x->m.extent) * x->nc);
         emit_strip(&b, true);
-        i64 blocks = x->k.extent / x->kc, rest = x->k.extent % x->kc;
+        /* conditions, casts and strides are dearer in a tile than in rows of the strip */
+        bool direct = x->n.extent % x->nr == 0 && x->n.stride[OUT] == 1 &&
+                      x->at[OUT].dtype == x->accumulator;
+        i64 last = (x->k.extent - 1) / x->kc, whole = direct ? last : x->k.extent / x->kc;
         kn_var v;
-        kn_loop(&b.j.m, kn_const_affine(0), blocks, x->kc, 0, NULL, 0, &v, NULL);
+        kn_loop(&b.j.m, kn_const_affine(0), whole, x->kc, 0, NULL, 0, &v, NULL);
         emit_columns(&b, kn_affine_add(l->a, kn_const_affine(0), v, 1), x->kc);
         kn_end(&b.j.m, NULL, NULL);
-        if (rest > 0)
-            emit_columns(&b, kn_const_affine(blocks * x->kc), rest);
-        emit_strip(&b, false);
+        b.direct = direct;
+        if (whole * x->kc < x->k.extent)
+            emit_columns(&b, kn_const_affine(whole * x->kc), x->k.extent - whole * x->kc);
+        if (!direct)
+            emit_strip(&b, false);
     }
     for (i64 d = n + 1; d >= 0; d--)
         kn_walk_close(&b.j.m, &w[d]);

@@ -122,13 +122,13 @@ static void test_shapes(void **state)
     static const char *const texts[] = {
         "(program p (dims (B 6) (M 40) (N 70) (K 100)) (input X f32 (B M K)) (input W f32 (B N K))\n"
         " (output Y (matmul X W :axis {K}) (B M N)))",
-        "(program p (dims (M 391) (N 100) (K 530)) (input X f32 (M K)) (parameter W f32 (N K))\n"
+        "(program p (dims (M 391) (N 192) (K 530)) (input X f32 (M K)) (parameter W f32 (N K))\n"
         " (output Y (matmul X W :axis {K}) (M N)))",
         "(program p (dims (M 13) (N 70) (K 600)) (input X f32 (M K)) (parameter W f32 (N K))\n"
         " (output Y (matmul X W :axis {K}) (M N)) (output Z (matmul X W :axis {K}) (N M)))",
         "(program p (dims (M 397) (N 33) (K 20)) (input X f32 (M K)) (parameter W f32 (K N))\n"
         " (output Y (matmul X W :axis {K}) (M N)))",
-        "(program p (dims (M 91) (N 150) (K 101)) (input X f32 (M K)) (input W f32 (K N))\n"
+        "(program p (dims (M 91) (N 150) (K 201)) (input X f32 (M K)) (input W f32 (K N))\n"
         " (input V bf16 (K N)) (input U bf16 (M K)) (output Y (matmul X W :axis {K}) (M N))\n"
         " (output Z (matmul U V :axis {K}) (M N)) (output T X (K M)))",
         "(program p (dims (M 70) (N 300) (K 70)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
