@@ -138,6 +138,7 @@ static void compile_kernels(making *m)
                           .symbols = symbols,
                           .symbol_count = m->kernels.n,
                           .seconds = seconds_for_file(m),
+                          .until = m->deadline,
                           .progress = show_compiled,
                           .user = m};
     m->file_count = files.n;

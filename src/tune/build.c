@@ -136,6 +136,8 @@ static tn_limits limits_of(const tn_compiler *cc, tn_sources s, i64 bytes, i64 t
         limits.cpu_s = MIN(limits.cpu_s, s.seconds);
         limits.wall_s = MIN(limits.wall_s, s.seconds);
     }
+    if (s.until > 0)
+        limits.wall_s = MIN(limits.wall_s, MAX(s.until - rt_now(), 1e-3));
     return limits;
 }
 
@@ -143,7 +145,8 @@ static void expect_success(arena *a, const tn_compiler *cc, tn_sources s, tn_end
                            const char *what, const char *written)
 {
     eqf_ctx *ctx = arena_ctx(a);
-    if (tn_ran_out(end, s.seconds))
+    bool is_over = end.how == TN_TOO_LONG && s.until > 0 && rt_now() >= s.until;
+    if (is_over || tn_ran_out(end, s.seconds))
         eqf_throw(ctx, EQF_E_LIMIT, what, cc->argv[0], "compiling was %s", tn_describe(a, end));
     if (end.how == TN_TOO_LONG)
         eqf_throw(ctx, EQF_E_MACHINE, what, cc->argv[0],

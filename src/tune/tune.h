@@ -66,12 +66,13 @@ typedef struct tn_sources {
     const char *const *symbols; /* what it must export */
     i64 symbol_count;
     f64 seconds; /* for each file and the link, at most; 0: as long as a working compiler needs */
+    f64 until;   /* rt_now() when all of it is to be over; 0: never */
     void (*progress)(void *user, i64 compiled); /* before each file that is waited for; may be NULL */
     void *user;
 } tn_sources;
 /* Compiles every file, `jobs` at a time, links them, and loads the library once, in a child: what
  * returns can be loaded and has the symbols. Throws EQF_E_MACHINE with the compiler's first words,
- * EQF_E_LIMIT when `seconds` were not enough, EQF_E_INTERRUPTED. */
+ * EQF_E_LIMIT when `seconds` were not enough, or it is `until`, EQF_E_INTERRUPTED. */
 void tn_compile(eqf_ctx *ctx, const tn_compiler *cc, tn_sources sources, int jobs,
                 const volatile bool *cancel);
 

@@ -161,7 +161,7 @@ static void test_bad_compilers(void **state)
         {"printf 'error: \\001\\377\\n'; exit 3", "exit status 3", 0, EQF_E_MACHINE},
         {"kill -SEGV $$", "signal 11", 0, EQF_E_MACHINE},
         {"sleep 100", "does not come to an end (stopped after 0.5", 0, EQF_E_MACHINE},
-        {"sleep 100", "stopped after 0.1 s", 0.1, EQF_E_LIMIT},
+        {"sleep 100", "compiling was stopped after 0.1 s", 0.1, EQF_E_LIMIT},
     };
     put("k.c", "int k(void) { return 1; }\n");
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
@@ -185,6 +185,25 @@ static void test_bad_compilers(void **state)
         unlink(arena_printf(a, "%s/k.o", folder));
         unlink(arena_printf(a, "%s/lib.so", folder));
     }
+}
+
+/* The time is that of all files together. */
+static void test_until(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"a.c", "b.c", "c.c", "d.c", "e.c", "f.c"};
+    for (i64 i = 0; i < COUNT_OF(files); i++)
+        put(files[i], "static int x;\n");
+    put("slow.sh", "#!/bin/sh\nsleep 0.2; exec cc \"$@\"\n");
+    const char *const argv[] = {"sh", arena_printf(a, "%s/slow.sh", folder), NULL};
+    tn_compiler cc = {.argv = argv, .argc = 2, .patience_s = 60};
+    tn_sources s = sources(files, COUNT_OF(files));
+    s.until = rt_now() + 0.7;
+    trap t;
+    TRY (ctx, t)
+        tn_compile(ctx, &cc, s, 1, NULL);
+    assert_int_equal(t.status, EQF_E_LIMIT);
+    assert_false(exists("f.o"));
 }
 
 static void test_command_with_arguments(void **state)
@@ -220,6 +239,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_compiler, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_compilers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_until, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_command_with_arguments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_interrupt, set_up, tear_down),
     };
