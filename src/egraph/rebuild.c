@@ -88,18 +88,29 @@ static void repair_node(eg *g, u32 n, u32 *rec)
     }
 }
 
-/* Lets the slots of a user's old and new key come while others are looked at. */
-static inline void fetch_slots(eg *g, u32 n, const u32 *rec)
+/* Lets the slots of a user's old and new key come while others are looked at. Returns the hash of the
+ * new key; of a long one, which is left out, that of the old. */
+static inline u32 fetch_slots(eg *g, u32 n, const u32 *rec)
 {
-    u32 arity = eg_node_arity(g, n, rec), kids[2];
+    u32 arity = eg_node_arity(g, n, rec), hash = hash_rec(g, n, rec, arity), kids[2];
+    __builtin_prefetch(&g->slot[hash & g->slot_mask], 1);
     if (arity > 2)
-        return;
+        return hash;
     for (u32 i = 0; i < arity; i++)
         kids[i] = eg_find_halving(g, rec[N_KIDS + 2 * i]);
     const eg_lang *l = g->lang;
     bool commutative = l->ops.at[l->heads.at[rec[N_HEAD]].op].flags & EQF_COMMUTATIVE;
-    __builtin_prefetch(&g->slot[hash_rec(g, n, rec, arity) & g->slot_mask], 1);
-    __builtin_prefetch(&g->slot[key_hash(rec[N_HEAD], arity, kids, commutative) & g->slot_mask], 1);
+    hash = key_hash(rec[N_HEAD], arity, kids, commutative);
+    __builtin_prefetch(&g->slot[hash & g->slot_mask], 1);
+    return hash;
+}
+
+/* The same for the e-node that has a key with this hash, if one has. */
+static inline void fetch_equal(const eg *g, u32 hash)
+{
+    u32 n = (u32)g->slot[seek(g->slot, g->slot_mask, hash & g->slot_mask, hash)];
+    if (n)
+        __builtin_prefetch(eg_rec(g, n), 1);
 }
 
 /* Use lists of losers are read several at a time, their first users all before any is repaired: a
@@ -149,13 +160,15 @@ static bool repair_class(eg *g, use_list *list)
     u32 winner = eg_find_halving(g, loser);
     bool ok = true;
     while (list->n && ok) {
-        u32 slot;
+        u32 slot, hash[USERS], nhash = 0;
         for (u32 i = 0; i < list->n; i++) {
             u32 n = eg_cell_node(g, list->cell[i], &slot);
             const u32 *rec = eg_rec(g, n);
             if (!(rec[N_STAMP] & S_DEAD))
-                fetch_slots(g, n, rec);
+                hash[nhash++] = fetch_slots(g, n, rec);
         }
+        for (u32 i = 0; i < nhash; i++)
+            fetch_equal(g, hash[i]);
         for (u32 i = 0; i < list->n; i++) {
             u32 cell = list->cell[i], n = eg_cell_node(g, cell, &slot);
             u32 *rec = eg_rec(g, n), kid = rec[N_KIDS + eg_step(n) * slot];
