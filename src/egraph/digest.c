@@ -73,13 +73,13 @@ static u32 bucket_of(f64 size, u32 buckets)
     return size < buckets - 1 ? (u32)size : buckets - 1;
 }
 
-/* Classes with a finite term in order of its size. */
+/* Classes with a finite term in order of its size; they take the place of the choices. */
 static u32 *order_by_size(const naming *k, arena *a, u32 *count)
 {
     const eg *g = k->g;
     f64 *size = k->x->tree_cost;
-    u32 buckets = g->nclasses / 4 + 16;
-    u32 *order = NEW_N(a, u32, g->nclasses), *start = NEW_N(a, u32, buckets + 1);
+    u32 buckets = g->nclasses / 64 + 256;
+    u32 *order = k->x->choice, *start = NEW_N(a, u32, buckets + 1);
     for (u32 c = 1; c < g->class_ids; c++) {
         if ((g->parent[c] & EG_BODY) && isfinite(size[c]))
             start[bucket_of(size[c], buckets) + 1]++;

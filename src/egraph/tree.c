@@ -52,7 +52,8 @@ static i64 pass(eqf_extraction *x, u32 seg, u8 *improved)
 void eg_tree(eqf_extraction *x)
 {
     const eg *g = x->g;
-    u8 *improved = NEW_N(x->a, u8, x->nclass);
+    arena *a = arena_child(x->a);
+    u8 *improved = NEW_N(a, u8, x->nclass);
     for (u32 c = 0; c < x->nclass; c++)
         x->tree_cost[c] = (f64)INFINITY;
     i64 count;
@@ -62,7 +63,7 @@ void eg_tree(eqf_extraction *x)
         for (u32 seg = 0; seg < 6; seg++)
             count += pass(x, seg, improved);
     } while (count > g->nclasses / 8);
-    u32 *work = NEW_N(x->a, u32, x->nclass + 1u), head = 0, n = 0, cap = x->nclass + 1;
+    u32 *work = NEW_N(a, u32, x->nclass + 1u), head = 0, n = 0, cap = x->nclass + 1;
     for (u32 c = 1; c < x->nclass; c++) {
         if (improved[c])
             work[n++] = c;
@@ -91,6 +92,7 @@ void eg_tree(eqf_extraction *x)
             }
         }
     }
+    arena_free(a);
 }
 
 /* ---- from choices to a result -------------------------------------------------------------- */
