@@ -228,7 +228,8 @@ void eg_spare_free(eg *g);
 bool eg_col_grow(eg *g, eg_col *c);
 void eg_col_free(eg *g, eg_col *c);
 bool eg_vec_grow(eg *g, eg_vec *v, u32 need);
-/* Give back what is not used. */
+/* Give back chunks that are not used; what is not used. */
+void eg_col_drop(eg *g, eg_col *c);
 void eg_col_trim(eg *g, eg_col *c);
 void eg_vec_trim(eg *g, eg_vec *v);
 void eg_vec_free(eg *g, eg_vec *v);

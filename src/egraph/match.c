@@ -70,16 +70,18 @@ static i64 block_size(u32 cap)
     return (i64)sizeof(eg_block) + 4 * ((i64)cap + ROW_WORDS);
 }
 
-/* Blocks grow to SMALL_WORDS; the next is a large page. A few of these are kept for the next search:
- * fresh memory is not cheap. */
-enum { SMALL_WORDS = 1 << 17, SPARE_BLOCKS = 4 };
+/* Blocks grow to SMALL_WORDS; the next is a large page. While the e-graph is small a few of these are
+ * kept for the next search: fresh memory is not cheap. */
+enum { SMALL_WORDS = 1 << 17, SPARE_BLOCKS = 4, SPARE_BELOW = 32 << 20 };
 enum { BLOCK_WORDS = (1 << 19) - sizeof(eg_block) / 4 - ROW_WORDS };
 
 void eg_matches_drop(eg *g, eg_matches *m)
 {
     eg_block *b = m->first;
     m->first = b->next;
-    if (b->cap == BLOCK_WORDS && g->nspare < SPARE_BLOCKS) {
+    if (g->bytes >= SPARE_BELOW) {
+        eg_spare_free(g);
+    } else if (b->cap == BLOCK_WORDS && g->nspare < SPARE_BLOCKS) {
         b->next = g->spare;
         g->spare = b;
         g->nspare++;

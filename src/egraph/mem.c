@@ -69,7 +69,7 @@ bool eg_col_grow(eg *g, eg_col *c)
     return chunk_resize(g, c, 0, MIN(MAX(cap, 16), EG_CHUNK));
 }
 
-void eg_col_trim(eg *g, eg_col *c)
+void eg_col_drop(eg *g, eg_col *c)
 {
     while (c->cap > EG_CHUNK) {
         u32 k = (c->cap - 1) >> EG_SHIFT;
@@ -78,7 +78,12 @@ void eg_col_trim(eg *g, eg_col *c)
         eg_free(g, c->chunk[k], (i64)chunk_cap(c, k) * c->elem);
         c->cap = k << EG_SHIFT;
     }
-    if (c->cap <= 64 || c->cap <= c->n + c->n / 16)
+}
+
+void eg_col_trim(eg *g, eg_col *c)
+{
+    eg_col_drop(g, c);
+    if (c->cap <= 64 || c->cap <= c->n + c->n / 8)
         return;
     u32 k = (c->cap - 1) >> EG_SHIFT, used = c->n > k << EG_SHIFT ? c->n - (k << EG_SHIFT) : 0;
     chunk_resize(g, c, k, MAX(used, 16));

@@ -319,7 +319,7 @@ static void move_records(eg *g)
             g->log[op].at[k] = moved(g, g->log[op].at[k]);
     }
     for (u32 seg = 0; seg < EG_LONG; seg++)
-        eg_col_trim(g, &g->seg[seg]);
+        eg_col_drop(g, &g->seg[seg]);
 }
 
 static bool body_lives(const eg *g, u32 b)
@@ -346,10 +346,10 @@ static void move_bodies(eg *g)
     }
     g->body.n = lo;
     g->free_bodies.n = 0;
-    eg_col_trim(g, &g->body);
+    eg_col_drop(g, &g->body);
     for (u32 k = 0; k < g->nanalyses; k++) {
         g->data[k].n = lo;
-        eg_col_trim(g, &g->data[k]);
+        eg_col_drop(g, &g->data[k]);
     }
 }
 
@@ -404,6 +404,8 @@ void eg_trim(eg *g)
         eg_vec_free(g, &g->dirty);
     if (!g->queue.n)
         eg_vec_free(g, &g->queue);
+    if (g->free_bodies.n > g->body.n / 16)
+        move_bodies(g);
     eg_vec_trim(g, &g->free_bodies);
     for (u32 seg = 0; seg < 6; seg++) {
         eg_col_trim(g, &g->seg[seg]);
