@@ -9,6 +9,7 @@
 
 #define MAX_SAMPLES 100000
 #define YARDSTICK_S 0.4
+#define BLOCK_S 0.005
 
 static int by_value(const void *a, const void *b)
 {
@@ -16,25 +17,57 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-timing bench_run(arena *a, rt_exec *e, const void *const *inputs, void *const *outputs, f64 seconds,
-                 const volatile bool *cancel)
+typedef VEC(f64) times;
+
+static timing summary(times samples)
 {
-    VEC(f64) samples = {0};
-    rt_exec_run(e, inputs, outputs); /* pages, caches, sleeping workers */
-    f64 end = rt_now() + seconds;
-    do {
-        f64 start = rt_now();
-        rt_exec_run(e, inputs, outputs);
-        vec_push(a, &samples, 1e6 * (rt_now() - start));
-        if (cancel && *cancel)
-            eqf_throw(arena_ctx(a), EQF_E_INTERRUPTED, NULL, NULL, "interrupted");
-    } while ((rt_now() < end || samples.n < 3) && samples.n < MAX_SAMPLES);
     qsort(samples.at, (size_t)samples.n, sizeof(f64), by_value);
     return (timing){.median_us = samples.at[samples.n / 2],
                     .low_us = samples.at[samples.n / 4],
                     .high_us = samples.at[samples.n * 3 / 4],
                     .min_us = samples.at[0],
                     .runs = samples.n};
+}
+
+static f64 run_once(rt_exec *e, const void *const *inputs, void *const *outputs)
+{
+    f64 start = rt_now();
+    rt_exec_run(e, inputs, outputs);
+    return 1e6 * (rt_now() - start);
+}
+
+timing bench_run(arena *a, rt_exec *e, const void *const *inputs, void *const *outputs, f64 seconds,
+                 const volatile bool *cancel)
+{
+    times samples = {0};
+    rt_exec_run(e, inputs, outputs); /* pages, caches, sleeping workers */
+    f64 end = rt_now() + seconds;
+    do {
+        vec_push(a, &samples, run_once(e, inputs, outputs));
+        if (cancel && *cancel)
+            eqf_throw(arena_ctx(a), EQF_E_INTERRUPTED, NULL, NULL, "interrupted");
+    } while ((rt_now() < end || samples.n < 3) && samples.n < MAX_SAMPLES);
+    return summary(samples);
+}
+
+void bench_pair(arena *a, rt_exec *const e[2], const void *const *inputs, void *const *outputs,
+                f64 seconds, timing out[2])
+{
+    times samples[2] = {{0}};
+    f64 end = rt_now() + seconds;
+    do {
+        for (int k = 0; k < 2; k++) {
+            f64 block = rt_now() + BLOCK_S;
+            /* the other's workers are still awake during the first */
+            f64 first = run_once(e[k], inputs, outputs);
+            if (rt_now() >= block)
+                vec_push(a, &samples[k], first);
+            while (rt_now() < block)
+                vec_push(a, &samples[k], run_once(e[k], inputs, outputs));
+        }
+    } while ((rt_now() < end || samples[1].n < 3) && samples[1].n < MAX_SAMPLES);
+    for (int k = 0; k < 2; k++)
+        out[k] = summary(samples[k]);
 }
 
 plan_work bench_work(const rt_plan *plan)

@@ -3,8 +3,7 @@
 
 #include "driver/contest.h"
 
-#define FASTER 0.97  /* less is noise */
-#define HOPELESS 3.0 /* first runs meet cold caches, not such as these */
+#define FASTER 0.97 /* less is noise */
 
 contest *contest_new(making *first, const char *path, bool is_published)
 {
@@ -13,8 +12,8 @@ contest *contest_new(making *first, const char *path, bool is_published)
                    .path = path,
                    .is_published = is_published,
                    .best = first->ir,
+                   .best_directory = is_published ? path : pk_directory(first->writer),
                    .best_us = first->verified.median_us,
-                   .best_least_us = first->verified.least_us,
                    .uses = 1};
     return c;
 }
@@ -37,10 +36,10 @@ void contest_search(contest *c, f64 seconds, i64 most)
     eqf_ctx_clear(m->ctx); /* too large for one search: it stays as it is */
 }
 
-static bool is_better(const contest *c, const making *x)
+static bool is_better(const making *first, const making *x)
 {
-    const making *first = c->first;
-    if (!(x->verified.least_us < FASTER * c->best_least_us))
+    const verified *v = &x->verified;
+    if (!(v->least_us < FASTER * v->rival_least_us) || v->median_us > v->rival_median_us)
         return false;
     f64 factor = first->options.accuracy == EQF_STRICT ? 1.1 : 2;
     for (i64 i = 0; i < x->ir->outputs.n && first->options.accuracy != EQF_FAST; i++) {
@@ -74,12 +73,12 @@ bool contest_try(contest *c, const ir_program *form)
     m->writer = NULL;
     m->kernels = (kn_kernels){0};
     m->package = (rt_package){0};
-    m->worth_us = HOPELESS * c->best_least_us;
+    m->rival = c->best_directory;
     volatile bool taken = false;
     trap t;
     TRY (ctx, t) {
         make_package(m, c->path);
-        taken = is_better(c, m);
+        taken = is_better(first, m);
         if (taken && c->is_published)
             make_publish(m, c->path);
     }
@@ -87,15 +86,21 @@ bool contest_try(contest *c, const ir_program *form)
     first->report.verify_s = m->report.verify_s;
     if (taken && t.status == EQF_OK) {
         c->best = form;
-        c->best_us = m->verified.median_us;
-        c->best_least_us = m->verified.least_us;
+        c->best_us *= m->verified.median_us / m->verified.rival_median_us;
+        if (!c->is_published) {
+            if (c->best_arena)
+                arena_free(c->best_arena);
+            c->best_arena = m->a;
+            c->best_directory = pk_directory(m->writer);
+        }
         first->report.best_us = m->report.best_us;
         first->report.roofline = m->report.roofline;
         first->report.kernels = m->report.kernels;
         first->report.subgraphs = m->report.subgraphs;
         first->report.distinct_subgraphs = m->report.distinct_subgraphs;
     }
-    arena_free(m->a);
+    if (m->a != c->best_arena)
+        arena_free(m->a);
     first->report.measured++;
     if (t.status == EQF_OK)
         return taken;

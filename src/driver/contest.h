@@ -11,7 +11,9 @@ typedef struct contest {
     const char *path;  /* beside which packages are made */
     bool is_published; /* the best becomes the package at the path */
     const ir_program *best;
-    f64 best_us, best_least_us;
+    const char *best_directory; /* of its package */
+    arena *best_arena;          /* that keeps it; NULL: it is published, or the program as it is */
+    f64 best_us;
     i64 uses; /* places in the whole */
     ex_report found;
     i64 next; /* of those found, to try */

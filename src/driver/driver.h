@@ -165,13 +165,15 @@ comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolera
 typedef struct verified {
     f64 *rel_l2, *tolerances; /* an output each */
     f64 median_us, least_us;
+    f64 rival_median_us, rival_least_us; /* in turns with it; 0: without a rival */
     rt_peaks peaks;
 } verified;
 typedef struct trial_timing {
-    f64 seconds;    /* to time for, about */
-    f64 limit_s;    /* the child is stopped then; 0: when it is surely lost */
-    f64 worth_us;   /* slower runs are not timed again; 0: all are */
-    rt_peaks known; /* of the machine; without, they are measured beside it */
+    f64 seconds;       /* to time for, about */
+    f64 limit_s;       /* the child is stopped then; 0: when it is surely lost */
+    const char *rival; /* directory of a package with the same boundary, or NULL. A package that takes
+                        * much longer than it in its first runs is not timed */
+    rt_peaks known;    /* of the machine; without, they are measured beside it */
 } trial_timing;
 /* Runs the package in `directory` twice in a child (so that state is carried once) and compares
  * every output with the reference; then times it. Throws EQF_E_MISMATCH, EQF_E_LIMIT. */
@@ -189,6 +191,9 @@ typedef struct timing {
 /* Runs until about `seconds` are over, at least 3 times. */
 timing bench_run(arena *a, rt_exec *e, const void *const *inputs, void *const *outputs, f64 seconds,
                  const volatile bool *cancel);
+/* Two packages of one boundary in turns, a few milliseconds each. */
+void bench_pair(arena *a, rt_exec *const e[2], const void *const *inputs, void *const *outputs,
+                f64 seconds, timing out[2]);
 typedef struct plan_work {
     i64 flops, bytes; /* bytes: inputs, outputs, weights and states, each once */
 } plan_work;

@@ -91,6 +91,12 @@ static void join_parts(improving *x)
     }
 }
 
+/* Most of what is put together has been compiled by then. */
+static f64 reserve(const improving *x)
+{
+    return x->parts.n > 0 ? x->build_s / 2 : 0;
+}
+
 /* ---- rounds ----------------------------------------------------------------------------------- */
 
 static f64 share(const improving *x, const contest *c)
@@ -100,7 +106,7 @@ static f64 share(const improving *x, const contest *c)
     return c->first->verified.median_us * (f64)c->uses / MAX(x->m->report.unfused_us, 1e-3);
 }
 
-/* One form of each; false when there was none. */
+/* One form of each; false when there was none. Time to put parts together is kept. */
 static bool try_round(improving *x, i64 round)
 {
     making *m = x->m;
@@ -109,7 +115,7 @@ static bool try_round(improving *x, i64 round)
         contest *c = i < 0 ? x->whole : x->parts.contests[i];
         if (c->next >= c->found.n || (round >= 2 && share(x, c) < SMALL_SHARE))
             continue;
-        if (left(x) <= (x->parts.n > 0 ? x->build_s : 0))
+        if (left(x) <= reserve(x))
             return any;
         const char *of = i < 0 ? "" : arena_printf(m->a, " of part %lld of %lld", (long long)i + 1,
                                                    (long long)x->parts.contest_count);
@@ -145,7 +151,7 @@ static void run_rounds(improving *x)
             join_parts(x);
         r->tune_s = rt_now() - tuning;
         if (!any) {
-            r->stop = left(x) > 0 ? "exhausted" : "budget";
+            r->stop = left(x) > reserve(x) ? "exhausted" : "budget";
             return;
         }
     }

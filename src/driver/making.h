@@ -18,7 +18,7 @@ typedef struct making {
     const char *objects; /* directory of what was compiled so far */
     int threads, jobs;
     f64 deadline;   /* rt_now of a candidate's end; 0: none */
-    f64 worth_us;   /* a candidate whose first runs take longer is not timed; 0: all are */
+    const char *rival; /* directory of the package to be beaten; NULL: none */
     i64 subgraphs, distinct_subgraphs; /* that the form was put together from */
     i64 file_count; /* of C sources */
     pool *pool;
