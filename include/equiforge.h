@@ -154,7 +154,8 @@ typedef struct eqf_search_options {
 } eqf_search_options;
 
 /* Why a phase ended: "saturated", or a limit: "iterations", "nodes", "bytes", "time"; or
- * "cancelled". Phases after one that did not saturate are not run. */
+ * "cancelled". Phases after one that did not saturate are not run. A subgraph with more than 64 dims
+ * has no phases, and stops by "dims". */
 typedef struct eqf_search_phase {
     const char *name; /* "program", "algebra", "tiling", "fusion" */
     int64_t enodes, eclasses; /* when it ended */
@@ -170,8 +171,8 @@ typedef struct eqf_search_rule {
 } eqf_search_rule;
 
 typedef struct eqf_subgraph {
-    const char *hash; /* digest of its text */
-    int64_t uses;     /* how often it occurs in the program */
+    const char *hash; /* digest of what it computes, whatever its names are */
+    int64_t uses;     /* how often it stands in the program */
     int64_t enodes, eclasses, iterations, matches;
     int64_t repaired; /* reductions that were put into the loop of those they need */
     int64_t bundles;  /* sets of independent reductions that were put into one loop */
@@ -193,11 +194,11 @@ typedef struct eqf_search_report {
     bool cancelled;
 } eqf_search_report;
 
-/* Builds the e-graphs of the program's subgraphs: rules to saturation, tiles, loops. Nothing is
- * compiled and no data is read. *out belongs to the program and lives until the next call with it.
+/* Builds the e-graphs of the program's subgraphs: rules to saturation, tiles, loops. A program that is
+ * too large for one is cut, and parts that compute alike are searched once. Nothing is compiled and no
+ * data is read. *out belongs to the program and lives until the next call with it.
  * Limits and interrupts are no errors, they are reasons to stop. Errors: EQF_E_ARGUMENT (a symbolic
- * size without a value), EQF_E_LIMIT (a subgraph has more than 64 dims), EQF_E_DATA (a rule is
- * rejected or unsound), EQF_E_CONTRADICTION (rules that were forced contradict one another),
+ * size without a value), EQF_E_DATA (a rule is rejected or unsound), EQF_E_CONTRADICTION (rules that were forced contradict one another),
  * EQF_E_IO, EQF_E_PARSE (a file of rules). */
 eqf_status eqf_search(eqf_program *program, const eqf_search_options *options,
                       const eqf_search_report **out);

@@ -44,8 +44,9 @@ typedef struct partings {
     i64 contest_count;
 } partings;
 
-/* Is a program no larger than what is searched at a time? */
-bool parts_is_small(arena *a, const ir_program *p);
+/* Is a program no larger than what is searched at a time? *cut is what it is cut into where it is
+ * not; else its one part, or none where it computes nothing from its inputs. */
+bool parts_is_small(arena *a, const ir_program *p, bool parameters_are_inputs, pt_partition *cut);
 /* Cuts the whole in several ways and builds every distinct part as it is, on the values that it has in
  * a run of the whole. Ways that leave it whole are left out. */
 partings parts_find(contest *whole);

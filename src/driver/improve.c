@@ -39,7 +39,8 @@ static void search_all(improving *x)
         make_begin(m, i < 0 ? "searching"
                             : arena_printf(m->a, "searching part %lld of %lld", (long long)i + 1,
                                            (long long)x->parts.contest_count));
-        if (i >= 0 || parts_is_small(m->a, m->ir))
+        pt_partition cut;
+        if (i >= 0 || parts_is_small(m->a, m->ir, m->options.parameters_are_inputs, &cut))
             contest_search(c, seconds / (f64)(x->parts.contest_count - i), MOST_CANDIDATES);
         m->report.candidates += c->found.n;
         m->report.families += c->found.sets;

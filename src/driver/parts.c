@@ -162,10 +162,15 @@ static int compare_weights(const void *x, const void *y)
     return s > t ? -1 : s < t;
 }
 
-bool parts_is_small(arena *a, const ir_program *p)
+bool parts_is_small(arena *a, const ir_program *p, bool parameters_are_inputs, pt_partition *cut)
 {
-    pt_options o = {.most_reductions = WHOLE_SIZE};
-    return pt_cut(a, p, &o).use_count <= 1;
+    pt_options o = {WHOLE_SIZE, parameters_are_inputs};
+    *cut = pt_cut(a, p, &o);
+    if (cut->use_count <= 1)
+        return true;
+    o.most_reductions = sizes[COUNT_OF(sizes) - 1];
+    *cut = pt_cut(a, p, &o);
+    return false;
 }
 
 partings parts_find(contest *whole)

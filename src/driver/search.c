@@ -8,9 +8,10 @@
  * Each phase starts from a saturated e-graph; one that stops early is the last. All of them share
  * one deadline, which is polled as an interrupt is. (space.md section 9 has the reasons for phases.)
  *
- * At present the whole program is one subgraph; boundaries inside it are operators of whole values,
- * which nothing passes through. */
-#include "driver/driver.h"
+ * A program that is too large for one e-graph is cut into parts, each searched once wherever it stands;
+ * what of the time one part leaves is for those after it. Boundaries inside a part are operators of
+ * whole values, which nothing passes through. */
+#include "driver/contest.h"
 #include "rules/graph.h"
 
 enum { DEFAULT_BUDGET_S = 60, DEFAULT_ENODES = 100000 };
@@ -18,8 +19,10 @@ enum { DEFAULT_BUDGET_S = 60, DEFAULT_ENODES = 100000 };
 typedef struct searching {
     eqf_program *program;
     eqf_search_options options;
-    arena *a, *kept; /* kept: of the report */
-    f64 deadline;
+    const rl_ruleset *rules;
+    arena *a, *kept; /* a: of the present subgraph; kept: of the report */
+    f64 deadline;    /* of the present subgraph */
+    const char *title; /* of its stages */
     rl_graph *graph;
     eqf_subgraph *out;
     eqf_search_phase *phases;
@@ -39,7 +42,7 @@ static bool is_over(void *user)
 static void announce(const searching *s, const char *stage)
 {
     if (s->options.progress)
-        s->options.progress(s->options.user, stage);
+        s->options.progress(s->options.user, arena_printf(s->a, "%s%s", s->title, stage));
 }
 
 /* The engine was cancelled also when the deadline was over. */
@@ -76,12 +79,13 @@ static bool note(searching *s, const char *name, f64 started, i64 iterations, i6
 /* ---- phases
  * --------------------------------------------------------------------------------------- */
 
-static void enter(searching *s, const rl_ruleset *rules)
+/* False when the program has too many dims. */
+static bool enter(searching *s, const ir_program *p)
 {
     f64 started = rt_now();
     const eqf_search_options *o = &s->options;
     rl_graph_options options = {
-        .rules = rules,
+        .rules = s->rules,
         .fp = driver_rounding(o->accuracy),
         .parameters_are_inputs = o->parameters_are_inputs,
         .limits = eqf_limits_default(),
@@ -92,8 +96,18 @@ static void enter(searching *s, const rl_ruleset *rules)
     options.limits.iterations = -1;
     options.limits.seconds = -1;
     options.limits.nodes = o->most_enodes > 0 ? o->most_enodes : DEFAULT_ENODES;
-    s->graph = rl_graph_new(s->a, s->program->ir, &options);
+    trap t;
+    TRY (s->program->ctx, t)
+        s->graph = rl_graph_new(s->a, p, &options);
+    if (t.status == EQF_E_LIMIT) {
+        eqf_ctx_clear(s->program->ctx);
+        s->out->stop = "dims";
+        return false;
+    }
+    if (t.status != EQF_OK)
+        eqf_rethrow(s->program->ctx, t.status);
     note(s, "program", started, 0, 0, EQF_STOP_SATURATED);
+    return true;
 }
 
 static bool algebra(searching *s)
@@ -152,19 +166,18 @@ static void keep_rules(searching *s)
     s->out->rules = rules;
 }
 
-static void search(searching *s)
+/* ---- subgraphs
+ * ------------------------------------------------------------------------------------ */
+
+static void search_one(searching *s, const ir_program *p)
 {
-    eqf_program *p = s->program;
-    program_check_sizes(p);
-    announce(s, "testing rules");
-    const rl_ruleset *rules =
-        rulebook_join(s->a, s->options.rules, (i64)s->options.rule_count, s->options.force,
-                      p->seed, s->options.cancel);
-    s->deadline = rt_now() + (s->options.budget_s > 0 ? s->options.budget_s : DEFAULT_BUDGET_S);
-    s->out = NEW(s->kept, eqf_subgraph);
-    *s->out = (eqf_subgraph){.hash = p->digest, .uses = 1};
     s->out->phases = s->phases = NEW_N(s->kept, eqf_search_phase, 4);
-    enter(s, rules);
+    if (is_over(s)) {
+        s->out->stop = stop_of(s, EQF_STOP_CANCELLED);
+        return;
+    }
+    if (!enter(s, p))
+        return;
     if (s->options.form)
         s->out->flops = rl_graph_form(s->graph, s->a, EQF_DAG).flops;
     bool more = algebra(s);
@@ -173,7 +186,36 @@ static void search(searching *s)
     if (more && tiling(s))
         fusion(s);
     keep_rules(s);
-    p->searched = (eqf_search_report){s->out, 1, is_cancelled(s)};
+}
+
+static void search_all(searching *s)
+{
+    eqf_program *p = s->program;
+    program_check_sizes(p);
+    announce(s, "testing rules");
+    s->rules = rulebook_join(s->a, s->options.rules, (i64)s->options.rule_count, s->options.force,
+                             p->seed, s->options.cancel);
+    f64 end = rt_now() + (s->options.budget_s > 0 ? s->options.budget_s : DEFAULT_BUDGET_S);
+    pt_partition cut;
+    bool small = parts_is_small(s->a, p->ir, s->options.parameters_are_inputs, &cut);
+    i64 n = MAX(cut.part_count, 1);
+    eqf_subgraph *out = NEW_N(s->kept, eqf_subgraph, n);
+    arena *whole = s->a;
+    for (i64 i = 0; i < n; i++) {
+        bool has_part = cut.part_count > 0;
+        const char *digest = has_part ? cut.parts[i].digest : p->digest;
+        s->out = &out[i];
+        *s->out = (eqf_subgraph){.hash = arena_strdup(s->kept, digest),
+                                 .uses = has_part ? cut.parts[i].uses : 1};
+        s->a = arena_child(whole);
+        s->deadline = rt_now() + (end - rt_now()) / (f64)(n - i);
+        if (n > 1)
+            s->title = arena_printf(s->a, "part %lld of %lld: ", (long long)i + 1, (long long)n);
+        search_one(s, small ? p->ir : cut.parts[i].program);
+        arena_free(s->a);
+    }
+    s->a = whole;
+    p->searched = (eqf_search_report){out, (size_t)n, is_cancelled(s)};
 }
 
 eqf_status eqf_search(eqf_program *program, const eqf_search_options *options,
@@ -194,9 +236,10 @@ eqf_status eqf_search(eqf_program *program, const eqf_search_options *options,
         if (options)
             s->options = *options;
         s->a = a;
+        s->title = "";
         s->kept = program->found = arena_child(program->a);
         eqf_about(ctx, program->path, NULL);
-        search(s);
+        search_all(s);
         *out = &program->searched;
     }
     arena_free(a);

@@ -365,7 +365,27 @@ static void test_boundaries(void **state)
     json_decref(object_of(EQF_TEST_DIR "/fixtures/modules/cache_copy_slice.C.pt2", 0));
 }
 
-/* What a program may be without any operator, or with one dim too many. */
+/* `operator`, with a %d for the number, on each of n inputs of one dim each. */
+static void put_wide(const char *name, int n, const char *operator, const char *dims)
+{
+    char program[32768], *at = program, *end = program + sizeof program;
+    at += snprintf(at, (size_t)(end - at), "(program wide (dims");
+    for (int i = 0; i < n; i++)
+        at += snprintf(at, (size_t)(end - at), " (D%d %d)", i, i + 2);
+    at += snprintf(at, (size_t)(end - at), ")\n");
+    for (int i = 0; i < n; i++)
+        at += snprintf(at, (size_t)(end - at), "(input X%d f32 (D%d))\n", i, i);
+    for (int i = 0; i < n; i++) {
+        char term[100], ports[20];
+        snprintf(term, sizeof term, operator, i, i);
+        snprintf(ports, sizeof ports, dims, i);
+        at += snprintf(at, (size_t)(end - at), "(output Y%d %s %s)\n", i, term, ports);
+    }
+    snprintf(at, (size_t)(end - at), ")\n");
+    tool_put(name, program);
+}
+
+/* What a program may be without any operator, or with more dims than one e-graph holds. */
 static void test_sizes(void **state)
 {
     (void)state;
@@ -374,29 +394,37 @@ static void test_sizes(void **state)
     tool_put("scalar.eqf", "(program scalar (input X f32 ()) (output Y (exp X) ()))\n");
     expect_stop("scalar.eqf --fuse node", 0, "saturated");
     for (int n = 64; n <= 65; n++) {
-        char program[16384], *at = program, *end = program + sizeof program;
-        at += snprintf(at, (size_t)(end - at), "(program many (dims");
-        for (int i = 0; i < n; i++)
-            at += snprintf(at, (size_t)(end - at), " (D%d %d)", i, i + 2);
-        at += snprintf(at, (size_t)(end - at), ")\n");
-        for (int i = 0; i < n; i++)
-            at += snprintf(at, (size_t)(end - at), "(input X%d f32 (D%d))\n", i, i);
-        at += snprintf(at, (size_t)(end - at), "(output Y (reduce max X0 :axis D0) ())\n");
-        for (int i = 1; i < n; i++)
-            at += snprintf(at, (size_t)(end - at), "(output Y%d (reduce max X%d :axis D%d) ())\n",
-                           i, i, i);
-        snprintf(at, (size_t)(end - at), ")\n");
-        tool_put("many.eqf", program);
-        if (n == 64) {
-            expect_stop("many.eqf", 0, "saturated");
-            continue;
-        }
-        json_t *x = object_of("many.eqf", 1), *error = json_object_get(x, "error");
-        assert_string_equal(text(error, "code"), "EQF_E_LIMIT");
-        assert_string_equal(text(error, "file"), "many.eqf");
-        assert_non_null(strstr(text(error, "reason"), "64 dims"));
+        put_wide("many.eqf", n, "(reduce max X%d :axis D%d)", "()");
+        json_t *x = object_of("many.eqf", 0), *parts = json_object_get(x, "subgraphs"), *part;
+        size_t k;
+        assert_true(json_array_size(parts) > 1);
+        json_array_foreach(parts, k, part)
+            assert_string_equal(text(part, "stop"), "saturated");
         json_decref(x);
     }
+    /* Nothing to cut: reported, not refused. */
+    put_wide("copies.eqf", 65, "X%d", "(D%d)");
+    json_t *x = object_of("copies.eqf", 0);
+    assert_string_equal(text(subgraph(x), "stop"), "dims");
+    assert_int_equal(json_array_size(json_object_get(subgraph(x), "phases")), 0);
+    json_decref(x);
+}
+
+/* Equal layers are one subgraph, and the same one as in a program of one layer. */
+static void test_layers(void **state)
+{
+    (void)state;
+    json_t *one = object_of(EQF_TEST_DIR "/rules/programs/decoder_layer.eqf", 0);
+    json_t *four = object_of(EQF_TEST_DIR "/rules/programs/decoder_layers_4.eqf", 0);
+    assert_int_equal(json_array_size(json_object_get(one, "subgraphs")), 1);
+    assert_int_equal(json_array_size(json_object_get(four, "subgraphs")), 1);
+    assert_int_equal(number(subgraph(one), "uses"), 1);
+    assert_int_equal(number(subgraph(four), "uses"), 4);
+    assert_string_equal(text(subgraph(one), "hash"), text(subgraph(four), "hash"));
+    assert_int_equal(number(subgraph(one), "enodes"), number(subgraph(four), "enodes"));
+    assert_int_equal(number(subgraph(one), "matches"), number(subgraph(four), "matches"));
+    json_decref(one);
+    json_decref(four);
 }
 
 int main(void)
@@ -413,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_symbolic_dims),
         cmocka_unit_test(test_boundaries),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_layers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
