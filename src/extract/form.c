@@ -128,11 +128,12 @@ bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen)
 
 /* ---- what may be stored ---------------------------------------------------------------------- */
 
+/* NULL when nothing is chosen there. */
 static const rl_enode *chosen_node(const ex_space *s, const eqf_node *chosen, i64 place)
 {
     const rl_reach *r = s->r;
     for (i64 i = r->first[place]; i < r->first[place + 1]; i++)
-        if (r->nodes.at[i].node.i == chosen[place].i)
+        if (chosen[place].i && r->nodes.at[i].node.i == chosen[place].i)
             return &r->nodes.at[i];
     return NULL;
 }
@@ -232,6 +233,7 @@ typedef struct choice {
     const eqf_node *chosen;
     const i64 *stored;
     i64 n_stored;
+    bool *is_read; /* by place: tiles of a value that something reads at an index map */
 } choice;
 
 static eqf_node first_of(const ex_space *s, i64 place, bool comb)
@@ -258,6 +260,10 @@ static eqf_node node_of(void *user, eqf_class c)
     bool is_whole = t.kind == IR_A_VALUE && t.axes == 0 && t.dims != 0;
     if (is_whole && !(t.facts & (RL_LOAD | RL_CONSTANT | RL_INDEX))) {
         eqf_node n = {0};
+        i64 tiles = ex_tiles_of(s, place);
+        const rl_enode *how = tiles < 0 ? NULL : chosen_node(s, x->chosen, tiles);
+        if (how && how->label.op == IR_view && ex_index_node(s, place))
+            return ex_index_node(s, place)->node;
         if (t.facts & RL_STORED)
             n = first_of(s, place, false);
         return n.i ? n : first_of(s, place, true);
@@ -274,13 +280,21 @@ static bool is_stored(void *user, eqf_class c)
     for (i64 i = 0; i < x->n_stored; i++)
         if (x->stored[i] == place)
             return true;
-    return false;
+    return x->is_read[place];
 }
 
 ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const i64 *stored,
                      i64 n_stored)
 {
-    choice x = {s, chosen, stored, n_stored};
+    arena *scratch = arena_child(a);
+    choice x = {s, chosen, stored, n_stored, NEW_N(scratch, bool, s->r->n)};
+    for (i64 k = 0; k < s->r->n; k++) {
+        const rl_enode *n = chosen_node(s, chosen, k);
+        if (n && n->label.op == IR_view)
+            x.is_read[n->kids[0]] = true;
+    }
     rl_choices by = {node_of, is_stored, &x};
-    return rl_write_program(s->g, a, &by);
+    ir_program *p = rl_write_program(s->g, a, &by);
+    arena_free(scratch);
+    return p;
 }

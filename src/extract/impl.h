@@ -47,6 +47,8 @@ bool ex_is_over(ex_space *s);
 bool ex_is_glue(const ex_space *s, const rl_enode *n);
 /* The tiles that a class of whole values is cut into, -1: none. */
 i64 ex_tiles_of(const ex_space *s, i64 place);
+/* The e-node of a whole value that reads another one, which has tiles, at an index map; or NULL. */
+const rl_enode *ex_index_node(const ex_space *s, i64 place);
 /* The e-nodes whose operands the way's e-node computes in its loop: bodies, as sets of what they
  * end at; appended to *out, each minimal. */
 void ex_body_sets(const ex_space *s, const rl_enode *n, ex_sets *out);

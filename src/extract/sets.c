@@ -300,6 +300,37 @@ static void find_roots(ex_space *s)
     }
 }
 
+/* The e-node of a whole value that reads another at an index map, NULL: there is none. */
+const rl_enode *ex_index_node(const ex_space *s, i64 place)
+{
+    for (i64 i = s->r->first[place]; i < s->r->first[place + 1]; i++) {
+        const rl_enode *n = &s->r->nodes.at[i];
+        if (n->label.op != IR_NO_OP && ir_row(n->label.op)->class_ == IR_INDEX && n->arity == 1 &&
+            ex_tiles_of(s, n->kids[0]) >= 0)
+            return n;
+    }
+    return NULL;
+}
+
+/* A tile of what is read from another value at an index map may be computed as that is; or it is read,
+ * and then it ends at the tiles of the other value, which is stored. */
+static void read_stored(ex_space *s)
+{
+    rl_reach *r = s->r;
+    for (i64 i = 0; i < r->nodes.n; i++) {
+        rl_enode *n = &r->nodes.at[i];
+        if (n->label.op != IR_view || n->is_usable)
+            continue;
+        const rl_enode *read = ex_index_node(s, n->kids[0]);
+        if (!read)
+            continue;
+        u32 *tiles = NEW(s->a, u32);
+        *tiles = (u32)ex_tiles_of(s, read->kids[0]);
+        n->kids = tiles;
+        n->is_usable = true;
+    }
+}
+
 ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
 {
     ex_space *s = NEW(a, ex_space);
@@ -307,6 +338,7 @@ ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
     s->a = a;
     s->g = g;
     s->r = rl_reach_new(a, g);
+    read_stored(s);
     find_reduced(s);
     find_stops(s);
     find_roots(s);

@@ -69,6 +69,14 @@ ir_term rl_write_node(rl_writer *w, eqf_node n)
     for (i64 i = 0; i < arity; i++)
         args[i] = rl_write_class(w, eqf_node_child(g->engine, n, (unsigned)i));
     ir_attr attr = g->payloads.at[eqf_head_payload(g->lang, head)].attr;
+    if (o->op == IR_comb && ir_get(w->p, args[0])->op == IR_view) {
+        const ir_node *cut = ir_get(w->p, args[0]);
+        bool same = cut->attr.par.n == attr.par.n;
+        for (i64 i = 0; same && i < attr.par.n; i++)
+            same = cut->attr.par.at[i].i == attr.par.at[i].i;
+        if (same) /* stored tiles: the value is there */
+            return cut->args[0];
+    }
     if (o->reducer != IR_NO_REDUCER)
         attr.reducer = (u8)o->reducer;
     if (attr.name)
