@@ -22,7 +22,7 @@ typedef struct step {
 
 /* What can come next once certain atoms are matched: a few candidates, the one with the shortest
  * list at run time is taken. */
-enum { MAX_CHOICES = 3, MAX_PLANS = 96 };
+enum { MAX_CHOICES = 3, MAX_PLANS = 96, TICKS = 4096 };
 typedef struct plan {
     u32 n, done; /* atoms */
     u64 bound;   /* variables */
@@ -45,7 +45,8 @@ typedef struct machine {
     u32 w; /* watermark */
     bool need_new;
     u32 inner; /* atoms whose class is a child of another atom */
-    u32 nplans, ticks, swaps;
+    u32 nplans, swaps;
+    u64 ticks, due; /* work so far, when to poll next */
     i64 variant;
     u32 regs[EG_MAX_VARS];
     u32 nodes[EG_MAX_ATOMS];
@@ -238,9 +239,14 @@ static inline bool visit(machine *m, const step *st, const eg_atom *a, u32 n, co
     return bind_kids(m, st, a, n, rec, true, i, any_new);
 }
 
-static bool poll(machine *m)
+/* Counts work; time and the caller's flag are asked for now and then. */
+static inline bool poll(machine *m, u32 work)
 {
     eg_search *s = m->s;
+    m->ticks += work;
+    if (LIKELY(m->ticks < m->due))
+        return false;
+    m->due = m->ticks + TICKS;
     if (s->poll && s->poll(s->poll_user)) {
         s->failed = true;
         return true;
@@ -266,7 +272,7 @@ static bool exec_scan(machine *m, const step *st, const eg_atom *a, u32 i, bool 
             if (rec[N_STAMP] >> 2 == stamp && visit(m, st, a, n, rec, i, any_new))
                 return true;
         }
-        if (poll(m))
+        if (poll(m, end - l->epoch[e].start))
             return true;
     }
     return false;
@@ -372,8 +378,9 @@ static bool exec_classes(machine *m, const step *st, const eg_atom *a, u32 i, bo
     return false;
 }
 
-static void free_indexes(machine *m)
+static void finish(machine *m)
 {
+    m->s->work = m->ticks + (u64)m->s->found;
     for (u32 k = 0; k < (u32)m->r->atoms.n; k++)
         eg_pair_free(m->g, &m->pair[k]);
 }
@@ -617,7 +624,7 @@ static bool exec(machine *m, u32 p, bool any_new)
     }
     u32 i = LIKELY(st->child) ? st->child - 1 : plan_after(m, p, st);
     const eg_atom *a = &m->r->atoms.at[st->atom];
-    if (UNLIKELY((++m->ticks & 4095) == 0) && poll(m))
+    if (poll(m, 1))
         return true;
     switch (st->kind) {
     case STEP_SCAN:
@@ -826,6 +833,7 @@ void eg_search_run(eg_search *s)
     const eg_rule *r = s->rule;
     u32 natoms = (u32)r->atoms.n;
     s->found = 0;
+    s->work = 0;
     s->cut = s->failed = false;
     if (s->out)
         s->out->width = r->nsave + (s->wide ? 1 + natoms : 0);
@@ -850,6 +858,7 @@ void eg_search_run(eg_search *s)
     m.w = s->watermark;
     m.need_new = false;
     m.ticks = 0;
+    m.due = TICKS;
     u64 bound = 0;
     if (s->in_class) {
         m.regs[r->save[0]] = s->in_class;
@@ -875,7 +884,7 @@ void eg_search_run(eg_search *s)
     if (!s->watermark || s->full) {
         m.w = 0;
         run_variant(&m, bound, -1);
-        free_indexes(&m);
+        finish(&m);
         return;
     }
     /* what the variants would start from, against one pass over all */
@@ -898,5 +907,5 @@ void eg_search_run(eg_search *s)
         m.need_new = true;
         run_variant(&m, bound, -1);
     }
-    free_indexes(&m);
+    finish(&m);
 }

@@ -163,6 +163,7 @@ typedef struct eg_search {
     eg_matches *out; /* NULL: count only */
     eg_indexes *indexes; /* shared by the searches of one frozen e-graph, or NULL */
     i64 found;
+    u64 work;      /* steps taken and matches found */
     bool cut;      /* limit reached */
     bool failed;   /* no room, time over, cancelled: see status of the poll */
     bool (*poll)(void *user);

@@ -98,7 +98,8 @@ eqf_rule_stats eqf_rule_statistics(const eqf_egraph *g, const eqf_rules *rules, 
 
 /* ---- search -------------------------------------------------------------------------------- */
 
-static void search_rule(run *r, u32 i, i64 iteration)
+/* Returns its work. */
+static u64 search_rule(run *r, u32 i, i64 iteration)
 {
     eg *g = r->g;
     const eg_rule *rule = r->rules[i];
@@ -107,7 +108,7 @@ static void search_rule(run *r, u32 i, i64 iteration)
     r->cut[i] = 0;
     if (backoff && iteration < (i64)st->banned_until) {
         r->cut[i] = 1;
-        return;
+        return 0;
     }
     i64 limit = -1;
     if (backoff)
@@ -134,6 +135,7 @@ static void search_rule(run *r, u32 i, i64 iteration)
         st->stats.bans++;
         r->cut[i] = 1;
     }
+    return s.work;
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */
@@ -149,6 +151,10 @@ static bool banned(const run *r, i64 iteration, i64 *earliest)
     return *earliest != INT64_MAX;
 }
 
+/* Reading the clock takes as long as a small search: what little rules did before counts for the
+ * first that makes it this much work. */
+enum { WORTH_TIMING = 64 };
+
 /* What passed since `before` was for rule i. Returns the time. */
 static double count_seconds(run *r, u32 i, double before)
 {
@@ -161,10 +167,14 @@ static void iterate(run *r, i64 iteration)
 {
     eg *g = r->g;
     double t0 = now_s(), before = t0;
+    u64 work = 0;
     r->changed = false;
     for (u32 i = 0; i < r->nrules && !r->stopping; i++) {
-        search_rule(r, i, iteration);
+        work += search_rule(r, i, iteration);
+        if (work < WORTH_TIMING)
+            continue;
         before = count_seconds(r, i, before);
+        work = 0;
     }
     eg_index_drop(g, &r->indexes);
     double t1 = now_s();
@@ -176,10 +186,16 @@ static void iterate(run *r, i64 iteration)
     }
     g->now++;
     before = t1;
+    work = 0;
     for (u32 i = 0; i < r->nrules; i++) {
         if (r->matches[i].count) {
+            bool calls = r->rules[i]->dynamic >= 0 || r->rules[i]->guards.n; /* who knows for how long */
+            work += calls ? WORTH_TIMING : WORTH_TIMING / 16 * (u64)r->matches[i].count;
             eg_apply(r, i);
-            before = count_seconds(r, i, before);
+            if (work >= WORTH_TIMING) {
+                before = count_seconds(r, i, before);
+                work = 0;
+            }
         } else if (r->stopping) {
             r->cut[i] = 1;
         }
