@@ -36,6 +36,9 @@ void eg_slot_remove(eg *g, u32 hash, u32 n)
     g->slot_used--;
 }
 
+/* Below this many slots the table grows by four. */
+enum { QUICKLY = 1 << 14 };
+
 bool eg_slots_resize(eg *g, u32 size)
 {
     u32 old = g->slot ? g->slot_mask + 1 : 0;
@@ -337,7 +340,7 @@ bool eg_reserve(eg *g, u32 op, u32 arity, u32 n)
         return false;
     u32 slots = g->slot ? g->slot_mask + 1 : 0, size = MAX(slots, 64);
     while (4 * ((u64)g->slot_used + n) > 3 * (u64)size)
-        size *= 2;
+        size *= size < QUICKLY ? 4 : 2;
     if (UNLIKELY(size != slots) && !eg_slots_resize(g, size))
         return false;
     if (seg == EG_LONG ? !reserve_long(g, arity) : !col_room(g, &g->seg[seg], n))

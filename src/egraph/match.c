@@ -434,6 +434,41 @@ static inline bool agrees(const machine *m, const emission *x, const eg_atom *a,
     return true;
 }
 
+/* A row of the block for each tuple of a range that agrees: `row`, with what the tuple brings. Returns
+ * where the next one goes; without a block (at NULL) only counts. */
+static u32 *write_rows(const machine *m, const emission *e, const eg_atom *a, u32 k,
+                       const eg_class_index *x, u32 from, u32 end, const u32 *row, u32 width,
+                       u32 *at, i64 *found)
+{
+    const u32 arity = a->arity, *kid = x->kids + (size_t)from * arity;
+    if (LIKELY(at && !e->ncheck && e->npatch == 2 && width <= ROW_WORDS)) {
+        const u32 p = e->at[0], q = e->at[1], i = e->column[0], j = e->column[1];
+        *found = end - from;
+        for (; from < end; from++, kid += arity, at += width) {
+            memcpy(at, row, 4 * ROW_WORDS);
+            at[p] = kid[i];
+            at[q] = kid[j];
+        }
+        return at;
+    }
+    *found = 0;
+    for (; from < end; from++, kid += arity) {
+        if (!agrees(m, e, a, kid))
+            continue;
+        ++*found;
+        if (!at)
+            continue;
+        for (u32 i = 0; i < width; i += ROW_WORDS)
+            memcpy(at + i, row + i, 4 * ROW_WORDS);
+        for (u32 i = 0; i < e->npatch; i++)
+            at[e->at[i]] = kid[e->column[i]];
+        if (x->node)
+            at[m->r->nsave + 1 + k] = x->node[from];
+        at += width;
+    }
+    return at;
+}
+
 /* Writes a match for each tuple of a range: the last step, where nearly all matches are made. */
 static bool emit(machine *m, const step *st, const eg_atom *a, const eg_class_index *x, u32 from,
                  u32 to)
@@ -441,62 +476,48 @@ static bool emit(machine *m, const step *st, const eg_atom *a, const eg_class_in
     eg_search *s = m->s;
     const eg_rule *r = m->r;
     eg_matches *out = s->out;
-    const u32 nsave = r->nsave, arity = a->arity;
-    u32 row[EG_MAX_VARS];
+    u32 row[EG_MAX_VARS + 1 + EG_MAX_ATOMS + ROW_WORDS];
     if (UNLIKELY(m->emits[st->atom] != st)) {
         plan_emission(r, st, a, &m->emission[st->atom]);
         m->emits[st->atom] = st;
     }
     const emission *e = &m->emission[st->atom];
-    for (u32 i = 0; i < nsave; i++)
+    for (u32 i = 0; i < r->nsave; i++)
         row[i] = m->regs[r->save[i]];
+    if (s->wide) {
+        row[r->nsave] = m->swaps;
+        memcpy(row + r->nsave + 1, m->nodes, 4 * (size_t)r->atoms.n);
+    }
     while (from < to) {
         if (UNLIKELY(s->limit >= 0 && s->found >= s->limit)) {
-            for (; from < to && !agrees(m, e, a, x->kids + (size_t)from * arity); from++) {
+            for (; from < to && !agrees(m, e, a, x->kids + (size_t)from * a->arity); from++) {
             }
             s->cut = from < to;
             return s->cut;
         }
         /* as many as the limit and the block allow */
-        i64 room = s->limit >= 0 ? s->limit - s->found : INT64_MAX;
-        u32 *at = NULL, *start = NULL;
+        i64 room = s->limit >= 0 ? s->limit - s->found : INT64_MAX, found;
+        u32 width = out ? out->width : 0, *at = NULL;
         if (out) {
             eg_block *b = out->last;
-            if (!b || b->used + out->width > b->cap) {
+            if (!b || b->used + width > b->cap) {
                 if (UNLIKELY(!row_slot(m->g, out))) {
                     s->failed = true;
                     return true;
                 }
                 b = out->last;
-                b->used -= out->width;
+                b->used -= width;
                 out->count--;
             }
-            room = MIN(room, (i64)((b->cap - b->used) / out->width));
-            at = start = b->at + b->used;
+            room = MIN(room, (i64)((b->cap - b->used) / width));
+            at = b->at + b->used;
         }
-        u32 end = (u32)MIN((i64)to, from + room), width = out ? out->width : 0;
-        i64 found = 0;
-        for (; from < end; from++) {
-            const u32 *kid = x->kids + (size_t)from * arity;
-            if (!agrees(m, e, a, kid))
-                continue;
-            found++;
-            if (!out)
-                continue;
-            for (u32 i = 0; i < nsave; i += ROW_WORDS)
-                memcpy(at + i, row + i, 4 * ROW_WORDS);
-            for (u32 i = 0; i < e->npatch; i++)
-                at[e->at[i]] = kid[e->column[i]];
-            if (s->wide) {
-                at[nsave] = m->swaps;
-                memcpy(at + nsave + 1, m->nodes, 4 * (size_t)r->atoms.n);
-                at[nsave + 1 + st->atom] = x->node[from];
-            }
-            at += width;
-        }
+        u32 end = (u32)MIN((i64)to, from + room);
+        at = write_rows(m, e, a, st->atom, x, from, end, row, width, at, &found);
+        from = end;
         s->found += found;
         if (out) {
-            out->last->used += (u32)(at - start);
+            out->last->used = (u32)(at - out->last->at);
             out->count += found;
         }
     }
