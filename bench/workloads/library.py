@@ -1,4 +1,4 @@
-"""Packages through the C interface: load, run on torch tensors, time against the machine's rates."""
+"""Packages through the C interface: load, run on torch tensors, measure the machine's rates."""
 import ctypes as c
 
 import torch

@@ -11,8 +11,9 @@ kernel an operator (`unfused`) and the time until it was there (`first`), and wi
 the variants are checked against the module in f64, and timed: in each of the rounds, in random
 order, calls that are not counted for 5 ms (workers of the one before stop spinning), then calls for
 about 3 ms. The check is repeated on fresh inputs afterwards. A variant is WRONG above a relative L2
-error of 1e-5, and `rounds more` above both 1e-6 and twice eager's own. Attentions are exported in the form of explicit
-products (--form sdpa: the other); of eager and compiled the faster form counts.
+error of 1e-5, and `rounds more` above both 1e-6 and twice eager's own. Attentions are exported in
+the form of explicit products (--form sdpa: the other); of eager and compiled the faster form
+counts.
 
 Times are the least of the rounds in ms, ratios those of the least times; the medians of the ratios
 within the rounds enter the last line of means. `bound` is what the measured rates allow to the best
@@ -22,7 +23,6 @@ known algorithm. --strong adds max-autotune and ahead-of-time compilation, both 
 """
 import argparse
 import collections
-import ctypes
 import fnmatch
 import json
 import math
@@ -252,7 +252,7 @@ def main():
     parser.add_argument("--strong", action="store_true")
     parser.add_argument("--form", choices=("math", "sdpa"), default="math")
     parser.add_argument("--json")
-    parser.add_argument("--keep", help="a folder for archives and packages; by default none is kept")
+    parser.add_argument("--keep", help="a folder for archives and packages that are to stay")
     parser.add_argument("--work", help=argparse.SUPPRESS)  # the process of one row
     options = parser.parse_intermixed_args()
     if options.work:
