@@ -306,7 +306,8 @@ typedef enum eqf_form {
     EQF_FLAT    /* a list of whole terms, each made from the one before by one step */
 } eqf_form;
 /* Why two terms are equal; both must be present and in one class (EQF_E_ARGUMENT). The e-graph must
- * have been made with options.explain. */
+ * have been made with options.explain. Here and in eqf_proof_check a term may also be written with
+ * its parts numbered: (shared-term (t 1 HEAD CHILD ...) (t 2 ...) ... ID), children earlier ids. */
 eqf_status eqf_explain(eqf_egraph *g, eqf_text a, eqf_text b, eqf_proof **out);
 /* Shortens a proof: replaces detours found by a bounded search among its own steps and the e-graph's
  * axioms and congruences. Never lengthens it. */
@@ -322,7 +323,8 @@ eqf_status eqf_proof_text(eqf_proof *proof, eqf_form form, char **out);
 
 /* What the independent checker may take for granted. `steps` judges what no rule can: an analysis
  * or a dynamic right side named `reason` claims a = b. NULL accepts none. Guards: `guard` judges a
- * guard from the instantiated texts; NULL lists all of them as assumptions. */
+ * guard from the instantiated texts; NULL lists all of them as assumptions. Long terms come as
+ * shared-terms, see eqf_explain. */
 typedef enum eqf_verdict { EQF_REFUSED, EQF_HOLDS, EQF_ASSUMED } eqf_verdict;
 typedef struct eqf_checking {
     eqf_text rules;       /* every rule that a step may cite, as text */

@@ -17,7 +17,10 @@ typedef struct term {
     const char *atom; /* with a prefix: # number, $ symbol */
     i64 n;
     const u32 *kids;
+    i64 size, depth; /* as a tree; the size saturates */
 } term;
+
+enum { MOST_TREE = 4000, MOST_SIZE = 1 << 30, MOST_DEPTH = 4000, MOST_ID = 10000000 };
 
 typedef struct proved {
     u32 from, to; /* 0: not defined */
@@ -74,7 +77,11 @@ static u32 add_term(checker *c, const char *atom, i64 n, const u32 *kids)
             (n == 0 || memcmp(t->kids, kids, 4 * (size_t)n) == 0))
             return c->slots.at[i];
     }
-    term t = {arena_strdup(c->a, atom), n, arena_copy(c->a, kids, 4 * n)};
+    term t = {arena_strdup(c->a, atom), n, arena_copy(c->a, kids, 4 * n), 1, 1};
+    for (i64 k = 0; k < n; k++) {
+        t.size = MIN(t.size + c->terms.at[kids[k]].size, MOST_SIZE);
+        t.depth = MAX(t.depth, 1 + c->terms.at[kids[k]].depth);
+    }
     vec_push(c->a, &c->terms, t);
     c->slots.at[i] = (u32)c->terms.n - 1;
     return c->slots.at[i];
@@ -126,16 +133,21 @@ static u32 instantiate(checker *c, const sx *x, const bindings *b, const sx *at)
     return add_term(c, atom_of(c, x->at[0]), x->n - 1, kids);
 }
 
+static void print_atom(str *out, const char *name)
+{
+    sx atom = {.kind = SX_STRING, .text = name + 1, .n = (i64)strlen(name) - 1};
+    if (name[0] == '#' || (name[1] && !strpbrk(name + 1, " ()[]{};\"\\\n\t")))
+        str_add(out, name + 1);
+    else
+        sx_print(out, &atom);
+}
+
 static void print_term(const checker *c, str *out, u32 t)
 {
     const term *u = &c->terms.at[t];
     if (u->n)
         str_add_char(out, '(');
-    sx atom = {.kind = SX_STRING, .text = u->atom + 1, .n = (i64)strlen(u->atom) - 1};
-    if (u->atom[0] == '#' || (u->atom[1] && !strpbrk(u->atom + 1, " ()[]{};\"\\\n\t")))
-        str_add(out, u->atom + 1);
-    else
-        sx_print(out, &atom);
+    print_atom(out, u->atom);
     for (i64 i = 0; i < u->n; i++) {
         str_add_char(out, ' ');
         print_term(c, out, u->kids[i]);
@@ -144,10 +156,43 @@ static void print_term(const checker *c, str *out, u32 t)
         str_add_char(out, ')');
 }
 
+/* A term as an operand of others has its place in the table, a keyword and what follows it not. */
+static void print_shared(const checker *c, str *out, u32 t, u32 *ids, u32 *next)
+{
+    const term *u = &c->terms.at[t];
+    if (ids[t])
+        return;
+    i64 operands = 0;
+    while (operands < u->n && strncmp(c->terms.at[u->kids[operands]].atom, "$:", 2) != 0)
+        print_shared(c, out, u->kids[operands++], ids, next);
+    ids[t] = ++*next;
+    str_printf(out, " (t %u ", ids[t]);
+    print_atom(out, u->atom);
+    for (i64 i = 0; i < operands; i++)
+        str_printf(out, " %u", ids[u->kids[i]]);
+    for (i64 i = operands; i < u->n; i++) {
+        str_add_char(out, ' ');
+        print_term(c, out, u->kids[i]);
+    }
+    str_add_char(out, ')');
+}
+
+/* What a judge sees: one term, or when that were long, (shared-term (t ID HEAD CHILD ...) ... ID). */
 static const char *text_of(const checker *c, u32 t)
 {
     str s = str_new(c->a);
-    print_term(c, &s, t);
+    if (c->terms.at[t].depth > MOST_DEPTH)
+        eqf_throw(c->ctx, EQF_E_LIMIT, "proof", NULL, "a judged term is nested too deeply");
+    if (c->terms.at[t].size < MOST_TREE) {
+        print_term(c, &s, t);
+        return str_text(&s);
+    }
+    arena *scratch = arena_child(c->a);
+    u32 next = 0, *ids = NEW_N(scratch, u32, c->terms.n);
+    str_add(&s, "(shared-term");
+    print_shared(c, &s, t, ids, &next);
+    str_printf(&s, " %u)", ids[t]);
+    arena_free(scratch);
     return str_text(&s);
 }
 
@@ -376,7 +421,7 @@ static void check_swap(checker *c, const sx *at, u32 from, u32 to)
 
 static u32 shared_id(checker *c, const sx *x, i64 *out)
 {
-    if (x->kind != SX_INT || x->i < 0 || x->i > 100000000)
+    if (x->kind != SX_INT || x->i < 0 || x->i > MOST_ID)
         REFUSE(c, x, "expected an id");
     *out = x->i;
     return (u32)x->i;
@@ -603,11 +648,28 @@ static const sx *read_text(const checker *c, const char *what, eqf_text text)
     return sx_read(c->a, what, text.at ? text.at : none, (i64)text.n);
 }
 
+/* (shared-term (t ID HEAD CHILD ...) ... ID): its ids are its own. */
+static u32 shared_whole(checker *c, const sx *x)
+{
+    c->ids.n = 0;
+    if (x->n < 3)
+        REFUSE(c, x, "expected (shared-term (t ID HEAD CHILD ...) ... ID)");
+    for (i64 i = 1; i + 1 < x->n; i++) {
+        if (!sx_is_form(x->at[i], "t"))
+            REFUSE(c, x->at[i], "expected (t ID HEAD CHILD ...)");
+        define_term(c, x->at[i]);
+    }
+    return shared_term(c, x->at[x->n - 1]);
+}
+
+/* After the proof was read. */
 static u32 whole_term(checker *c, eqf_text text)
 {
     const sx *x = read_text(c, "claim", text);
     if (x->n != 1)
         REFUSE(c, x, "expected one term");
+    if (sx_is_form(x->at[0], "shared-term"))
+        return shared_whole(c, x->at[0]);
     return instantiate(c, x->at[0], NULL, x->at[0]);
 }
 

@@ -509,30 +509,77 @@ static explainer *new_explainer(eg *g, eqf_proof *p)
     return x;
 }
 
-/* The literal term of `s` equals the term of the e-node that it is now: *node, *from. */
-static i32 literal(explainer *x, const sx *s, u32 *from, u32 *node)
+/* A literal term and the e-node that it is now; `ref` proves it equal to that e-node's term. */
+typedef struct literal {
+    u32 term, node;
+    i32 ref;
+} literal;
+
+static literal literal_over(explainer *x, u32 head, u32 arity, const literal *operands)
 {
-    u32 arity, head = eg_head_of_sx(x->g->lang, NULL, s, &arity);
     i32 small[4], *refs = arity > 4 ? NEW_N(x->p->a, i32, arity) : small;
-    u32 small_kids[4], *kids = arity > 4 ? NEW_N(x->p->a, u32, arity) : small_kids;
-    u32 small_nodes[4], *nodes = arity > 4 ? NEW_N(x->p->a, u32, arity) : small_nodes;
+    u32 small_kids[4] = {0}, *kids = arity > 4 ? NEW_N(x->p->a, u32, arity) : small_kids;
+    literal out;
     for (u32 i = 0; i < arity; i++)
-        refs[i] = literal(x, s->at[i + 1], &kids[i], &nodes[i]);
-    *from = pf_term_add(x->p, head, arity, kids);
-    eg_lookup_sx(x->g, NULL, s, node);
-    if (!*node)
+        kids[i] = operands[i].term;
+    out.term = pf_term_add(x->p, head, arity, kids);
+    for (u32 i = 0; i < arity; i++)
+        kids[i] = eg_rec(x->g, operands[i].node)[N_CLASS];
+    out.node = eg_lookup(x->g, head, arity, kids);
+    if (!out.node)
         eqf_throw(x->p->ctx, EQF_E_ARGUMENT, NULL, "eqf_explain", "a term is not present");
-    const u32 *orig = arity ? eg_orig(x->g, *node) : NULL;
-    bool swap = arity == 2 &&
-                eg_rec(x->g, *node)[N_KIDS] != eg_rec(x->g, nodes[0])[N_CLASS];
+    const u32 *orig = arity ? eg_orig(x->g, out.node) : NULL;
+    bool swap = arity == 2 && eg_rec(x->g, out.node)[N_KIDS] != kids[0];
     for (u32 i = 0; i < arity; i++) {
-        i32 parts[2] = {refs[i], path(x, nodes[i], orig[swap ? 1 - i : i])};
-        refs[i] = pf_chain(x->p, kids[i], term_of(x, orig[swap ? 1 - i : i]), parts, 2);
+        u32 there = orig[swap ? 1 - i : i];
+        i32 parts[2] = {operands[i].ref, path(x, operands[i].node, there)};
+        refs[i] = pf_chain(x->p, operands[i].term, term_of(x, there), parts, 2);
     }
     u32 mid;
-    i32 parts[2] = {congruence(x, *from, refs, arity, &mid), 0};
-    parts[1] = swap ? swap_step(x, mid, term_of(x, *node)) : 0;
-    return pf_chain(x->p, *from, term_of(x, *node), parts, 2);
+    i32 parts[2] = {congruence(x, out.term, refs, arity, &mid), 0};
+    parts[1] = swap ? swap_step(x, mid, term_of(x, out.node)) : 0;
+    out.ref = pf_chain(x->p, out.term, term_of(x, out.node), parts, 2);
+    return out;
+}
+
+static literal literal_tree(explainer *x, const sx *s)
+{
+    u32 arity, head = eg_head_of_sx(x->g->lang, NULL, s, &arity);
+    literal *operands = NEW_N(x->p->a, literal, arity);
+    for (u32 i = 0; i < arity; i++)
+        operands[i] = literal_tree(x, s->at[i + 1]);
+    return literal_over(x, head, arity, operands);
+}
+
+/* (shared-term (t ID HEAD CHILD ...) ... ID): parts that occur often are written once. */
+static literal literal_shared(explainer *x, const sx *s)
+{
+    VEC(literal) known = {0};
+    for (i64 k = 1; k + 1 < s->n; k++) {
+        const sx *t = s->at[k];
+        if (!sx_is_form(t, "t") || t->n < 3 || t->at[1]->kind != SX_INT || t->at[1]->i != k)
+            sx_throw(x->p->ctx, NULL, t, "expected (t %lld HEAD CHILD ...)", (long long)k);
+        sx term = {.kind = SX_LIST, .bracket = '(', .line = t->line, .column = t->column,
+                   .n = t->n - 2, .at = t->at + 2};
+        u32 arity, head = eg_head_of_sx(x->g->lang, NULL, t->n == 3 ? t->at[2] : &term, &arity);
+        literal *operands = NEW_N(x->p->a, literal, arity);
+        for (u32 i = 0; i < arity; i++) {
+            const sx *kid = t->at[3 + i];
+            if (kid->kind != SX_INT || kid->i < 1 || kid->i >= k)
+                sx_throw(x->p->ctx, NULL, kid, "expected an id of an earlier term");
+            operands[i] = known.at[kid->i - 1];
+        }
+        vec_push(x->p->a, &known, literal_over(x, head, arity, operands));
+    }
+    const sx *last = s->at[s->n - 1];
+    if (last->kind != SX_INT || last->i < 1 || last->i > known.n)
+        sx_throw(x->p->ctx, NULL, last, "expected the id of the term");
+    return known.at[last->i - 1];
+}
+
+static literal literal_of(explainer *x, const sx *s)
+{
+    return sx_is_form(s, "shared-term") ? literal_shared(x, s) : literal_tree(x, s);
 }
 
 static void explain_terms(eg *g, eqf_proof *p, eqf_text a, eqf_text b)
@@ -542,8 +589,13 @@ static void explain_terms(eg *g, eqf_proof *p, eqf_text a, eqf_text b)
     if (left->n != 1 || right->n != 1)
         eqf_throw(p->ctx, EQF_E_PARSE, NULL, "eqf_explain", "expected one term on each side");
     explainer *x = new_explainer(g, p);
-    p->before = literal(x, left->at[0], &p->from, &p->node_from);
-    p->after = -literal(x, right->at[0], &p->to, &p->node_to);
+    literal from = literal_of(x, left->at[0]), to = literal_of(x, right->at[0]);
+    p->from = from.term;
+    p->to = to.term;
+    p->node_from = from.node;
+    p->node_to = to.node;
+    p->before = from.ref;
+    p->after = -to.ref;
     if (eg_rec(g, p->node_from)[N_CLASS] != eg_rec(g, p->node_to)[N_CLASS])
         eqf_throw(p->ctx, EQF_E_ARGUMENT, NULL, "eqf_explain", "the terms are not equal");
     i32 parts[3] = {p->before, path(x, p->node_from, p->node_to), p->after};

@@ -160,6 +160,24 @@ static rl_closed *reducer_of(rl_graph *g, ir_term t)
     return c;
 }
 
+/* By what it is, so that two graphs of one program call it the same. */
+static const char *closed_name(rl_graph *g, ir_term t, bool is_reducer)
+{
+    arena *scratch = arena_child(g->a);
+    str text = str_new(scratch);
+    ir_print_term(&text, g->own, t);
+    char digest[33];
+    digest_hex(str_text(&text), text.n, digest);
+    arena_free(scratch);
+    const char *name = arena_printf(g->a, "#%s:%s", is_reducer ? "reducer" : "lambda", digest);
+    eqf_head head;
+    rl_must(g, eqf_head_symbol(g->lang, eqf_text_of(name), &head));
+    const rl_leaf *other = rl_leaf_of(g, head);
+    if (other && other->type.closed->term.i != t.i) /* longer than what is printed */
+        name = arena_printf(g->a, "%s:%u", name, t.i);
+    return name;
+}
+
 eqf_head rl_closed_head(rl_graph *g, ir_term t)
 {
     bool is_reducer = ir_get(g->own, t)->op == IR_reducer;
@@ -176,6 +194,5 @@ eqf_head rl_closed_head(rl_graph *g, ir_term t)
         {0},
         {.dtype = DT_bool, .kind = is_reducer ? IR_A_REDUCER : IR_A_LAMBDA, .closed = c},
         0};
-    return rl_leaf_head(g, arena_printf(g->a, "#%s:%u", is_reducer ? "reducer" : "lambda", t.i),
-                        leaf);
+    return rl_leaf_head(g, closed_name(g, t, is_reducer), leaf);
 }

@@ -52,6 +52,11 @@ static bool stands_in(const rl_terms *t, u32 loop, u32 comp)
            is_closed(t, l, comp, NEW_N(t->a, u8, t->at.n));
 }
 
+static bool visits_some(const rl_terms *t, const rl_record *loop)
+{
+    return t->g->payloads.at[loop->payload].attr.ints.n > 0;
+}
+
 /* A reduction as a component of any loop over its axes; a component in one loop and in another. */
 static bool is_bundle(const rl_terms *t, u32 left, u32 right)
 {
@@ -59,6 +64,8 @@ static bool is_bundle(const rl_terms *t, u32 left, u32 right)
     if (y->op != IR_get || !stands_in(t, y->kids[0], y->kids[1]))
         return false;
     const rl_record *comp = at(t, y->kids[1]), *loop = at(t, y->kids[0]);
+    if (visits_some(t, loop) || (x->op == IR_get && visits_some(t, at(t, x->kids[0]))))
+        return false;
     if (x->op == IR_reduce)
         return comp->n == 1 && comp->reducer == x->reducer && par_of(t, x) == par_of(t, loop) &&
                rl_terms_same(t, comp->kids[0], x->kids[0]);

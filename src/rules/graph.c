@@ -59,6 +59,14 @@ static bool same_attr(const ir_attr *x, const ir_attr *y)
             memcmp(x->ints.at, y->ints.at, (size_t)x->ints.n * sizeof *x->ints.at) == 0);
 }
 
+static u32 find_payload(const rl_graph *g, const ir_attr *attr)
+{
+    for (i64 i = 1; i < g->payloads.n; i++)
+        if (same_attr(&g->payloads.at[i].attr, attr))
+            return (u32)i;
+    return 0;
+}
+
 /* Operators of the engine are rows; these, rows with a reducer. */
 static bool has_reducer(ir_op op)
 {
@@ -73,9 +81,9 @@ u32 rl_payload_id(rl_graph *g, ir_op op, ir_attr attr)
                    attr.to.n == 0 && attr.par.n == 0 && attr.ints.n == 0;
     if (is_bare)
         return 0;
-    for (i64 i = 1; i < g->payloads.n; i++)
-        if (same_attr(&g->payloads.at[i].attr, &attr))
-            return (u32)i;
+    u32 known = find_payload(g, &attr);
+    if (known)
+        return known;
     rl_payload p = {.attr = attr,
                     .axis = rl_mask(g, attr.axis),
                     .to = rl_mask(g, attr.to),
@@ -150,38 +158,108 @@ static void print_payload(void *user, str *out, u32 payload)
     str_add(out, ")");
 }
 
-static void print_flat(str *out, const sx *x)
+typedef struct payload_reader {
+    rl_graph *g;
+    arena *a;
+    VEC(const sx *) at;
+    i64 next;
+    bool failed;
+} payload_reader;
+
+static void flatten(payload_reader *r, const sx *x)
 {
-    if (x->kind != SX_LIST) {
-        str_add_char(out, ' ');
-        sx_print(out, x);
-    }
+    if (x->kind != SX_LIST)
+        vec_push(r->a, &r->at, x);
     for (i64 i = 0; x->kind == SX_LIST && i < x->n; i++)
-        print_flat(out, x->at[i]);
+        flatten(r, x->at[i]);
 }
 
-static bool payload_is(const rl_graph *g, u32 id, const sx *const *keywords, i64 n, arena *scratch)
+static const sx *next_item(payload_reader *r)
 {
-    str printed = str_new(scratch), mine = str_new(scratch), given = str_new(scratch);
-    union { /* the form's user is not const; printing does not write */
-        const rl_graph *in;
-        void *out;
-    } user = {g};
-    print_payload(user.out, &printed, id);
-    print_flat(&mine, sx_read(scratch, NULL, str_text(&printed), printed.n));
-    for (i64 i = 0; i < n; i++)
-        print_flat(&given, keywords[i]);
-    return strcmp(str_text(&mine), str_text(&given)) == 0;
+    static const sx none = {.kind = SX_STRING, .text = ""};
+    if (r->next < r->at.n)
+        return r->at.at[r->next++];
+    r->failed = true;
+    return &none;
 }
 
-/* Text names payloads that exist: terms and proofs printed by this graph. */
+static i64 next_int(payload_reader *r)
+{
+    const sx *x = next_item(r);
+    r->failed = r->failed || x->kind != SX_INT;
+    return x->i;
+}
+
+static i64 next_count(payload_reader *r)
+{
+    i64 n = next_int(r);
+    r->failed = r->failed || n < 0 || n > r->at.n - r->next;
+    return r->failed ? 0 : n;
+}
+
+static ir_atoms next_atoms(payload_reader *r, i64 n)
+{
+    ir_atom *at = NEW_N(r->a, ir_atom, n);
+    for (i64 i = 0; i < n; i++) {
+        const sx *x = next_item(r);
+        u32 id = intern_find(r->g->own->names, x->text, x->n);
+        at[i] = id ? ir_atom_find(r->g->own, id) : (ir_atom){0};
+        if (at[i].i ? (i64)at[i].i >= r->g->atom_index.n || !r->g->atom_index.at[at[i].i]
+                    : strcmp(x->text, ir_atom_name(r->g->own, at[i])) != 0)
+            r->failed = true;
+    }
+    return (ir_atoms){at, n};
+}
+
+static ir_attr next_map(payload_reader *r)
+{
+    ir_attr x = {.axis = next_atoms(r, next_count(r))};
+    x.to = next_atoms(r, next_count(r));
+    i64 n = next_count(r), *ints = NEW_N(r->a, i64, n);
+    for (i64 i = 0; i < n; i++)
+        ints[i] = next_int(r);
+    x.ints.at = ints;
+    x.ints.n = n;
+    const char *type = next_item(r)->text, *reducer = next_item(r)->text;
+    x.dtype = (u8)dtype_find(type);
+    for (int k = 0; k < IR_REDUCER_COUNT; k++)
+        if (strcmp(ir_reducer_text((ir_reducer)k), reducer) == 0)
+            x.reducer = (u8)k;
+    const sx *name = next_item(r);
+    x.name = intern_find(r->g->own->names, name->text, name->n);
+    x.par = next_atoms(r, r->at.n - r->next);
+    return x;
+}
+
+/* Sets of atoms and numbers alone say nothing that typing does not check; index maps and the like
+ * are those of programs. */
+static bool may_be_new(const rl_graph *g, const ir_attr *x)
+{
+    bool is_map = x->axis.n > 0 && (x->to.n > 0 || x->ints.n > 0 || x->par.n > 0);
+    return g->reads_payloads && !is_map && !x->dtype && !x->reducer && !x->name;
+}
+
+/* Text names payloads that exist: terms and proofs printed by this graph. One that replays the
+ * proofs of another makes those that it can check. */
 u32 rl_payload_of_text(rl_graph *g, const sx *const *keywords, i64 n)
 {
     arena *scratch = arena_child(g->a);
-    u32 payload = 0;
-    for (i64 i = 1; i < g->payloads.n && !payload; i++)
-        if (payload_is(g, (u32)i, keywords, n, scratch))
-            payload = (u32)i;
+    payload_reader r = {.g = g, .a = scratch};
+    for (i64 i = 1; i < n; i++)
+        flatten(&r, keywords[i]);
+    const char *key = n > 1 && keywords[0]->kind == SX_SYMBOL ? keywords[0]->text : "";
+    ir_attr attr = {0};
+    if (strcmp(key, ":par") == 0)
+        attr.par = next_atoms(&r, r.at.n);
+    else if (strcmp(key, ":axis") == 0)
+        attr.axis = next_atoms(&r, r.at.n);
+    else if (strcmp(key, ":map") == 0)
+        attr = next_map(&r);
+    else
+        r.failed = true;
+    u32 payload = r.failed ? 0 : find_payload(g, &attr);
+    if (!r.failed && !payload && may_be_new(g, &attr))
+        payload = rl_payload_id(g, IR_NO_OP, attr);
     arena_free(scratch);
     return payload;
 }

@@ -138,4 +138,18 @@ ir_program *rl_write_program(rl_graph *g, arena *a, const rl_choices *choices);
  * e-graph knew it from another form it counts as an assumption. */
 eqf_checking rl_graph_checking(rl_graph *g);
 
+/* ---- derivations (derive.c) ---------------------------------------------------------------------
+ */
+
+/* Why the outputs of a form, a program with the ports of the graph's, equal those of the program: text
+ * (derivation ...) in `a`. NULL, and *why_not, when the e-graph does not hold the form up to what it
+ * stores. The graph has been made with `explain`, and has been searched. */
+const char *rl_graph_derive(rl_graph *g, arena *a, const ir_program *form, const char **why_not);
+/* Replays a derivation with the independent checker, knowing the two programs and the rules alone.
+ * `derivation` was read from `text`, a file called `file`. Throws EQF_E_MISMATCH with the place in it
+ * where a step does not hold; EQF_E_LIMIT. */
+eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form,
+                           const rl_graph_options *options, const char *file, const char *text,
+                           i64 text_n, const sx *derivation);
+
 #endif

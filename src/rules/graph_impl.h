@@ -61,6 +61,7 @@ struct rl_graph {
     VEC(u32) chains;          /* reductions that were repaired, terms of `hints` */
     VEC(u64) tried;           /* hashes of those that were looked at */
     VEC(eqf_class) readouts;  /* of those that became operators over a loop's results */
+    bool reads_payloads; /* text may name payloads that are not there yet */
     bool has_conflict;
     rl_type conflict[2];
     const char *conflict_rule; /* that was being applied, or NULL */
@@ -203,6 +204,9 @@ u32 rl_terms_make(rl_terms *t, ir_op op, ir_reducer reducer, u32 payload, const 
 u32 rl_terms_opaque(rl_terms *t, rl_type type, u32 number);
 /* 0 also for text that is no term of the graph's language. */
 u32 rl_terms_read(rl_terms *t, const char *text);
+/* The term `id` of the items (t ID HEAD CHILD ...) among list->at[from ... to - 1]; children have
+ * earlier items. 0 for none. */
+u32 rl_terms_read_table(rl_terms *t, const sx *list, i64 from, i64 to, i64 id);
 /* A term of another table, 0 for none. */
 u32 rl_terms_copy(rl_terms *t, const rl_terms *from, u32 id);
 /* Equal but for the order of unordered operands. */

@@ -140,6 +140,36 @@ u32 rl_terms_make(rl_terms *t, ir_op op, ir_reducer reducer, u32 payload, const 
                                         .n = n});
 }
 
+/* An operator over records, with its payload from the text: 0 when there is none such. */
+static u32 read_operator(rl_terms *t, const char *name, const u32 *kids, i64 n,
+                         struct sx *const *keywords, i64 keyword_count)
+{
+    u32 payload = 0;
+    if (keyword_count > 0) {
+        payload = rl_payload_of_text(t->g, (const sx *const *)keywords, keyword_count);
+        if (!payload)
+            return 0;
+    }
+    for (i64 k = 0; k < t->g->operators.n; k++) {
+        const rl_operator *o = &t->g->operators.at[k];
+        if (o->op != IR_NO_OP &&
+            strcmp(rl_operator_name(t->a, o->op, o->reducer), name) == 0)
+            return n == 0 || (ir_row(o->op)->arity >= 0 && ir_row(o->op)->arity != n)
+                       ? 0
+                       : rl_terms_make(t, o->op, o->reducer, payload, kids, n);
+    }
+    return 0;
+}
+
+static i64 count_operands(const sx *x, i64 from)
+{
+    i64 n = 0;
+    while (from + n < x->n &&
+           !(x->at[from + n]->kind == SX_SYMBOL && x->at[from + n]->text[0] == ':'))
+        n++;
+    return n;
+}
+
 static u32 read(rl_terms *t, const sx *x)
 {
     if (x->kind == SX_SYMBOL || x->kind == SX_STRING) {
@@ -149,31 +179,63 @@ static u32 read(rl_terms *t, const sx *x)
     }
     if (x->kind != SX_LIST || x->n < 2 || x->at[0]->kind == SX_LIST)
         return 0;
-    u32 *kids = NEW_N(t->a, u32, x->n), payload = 0;
-    i64 n = 0;
-    while (1 + n < x->n && !(x->at[1 + n]->kind == SX_SYMBOL && x->at[1 + n]->text[0] == ':')) {
-        kids[n] = read(t, x->at[1 + n]);
-        if (!kids[n++])
+    i64 n = count_operands(x, 1);
+    u32 *kids = NEW_N(t->a, u32, n);
+    for (i64 i = 0; i < n; i++) {
+        kids[i] = read(t, x->at[1 + i]);
+        if (!kids[i])
             return 0;
     }
-    if (1 + n < x->n) {
-        payload = rl_payload_of_text(t->g, (const sx *const *)&x->at[1 + n], x->n - 1 - n);
-        if (!payload)
+    return read_operator(t, x->at[0]->text, kids, n, x->at + 1 + n, x->n - 1 - n);
+}
+
+/* (t ID HEAD CHILD ...) as an item of a table; `known` maps ids to records. */
+static u32 read_item(rl_terms *t, const sx *x, const u32 *known, i64 n_known)
+{
+    if (!sx_is_form(x, "t") || x->n < 3 || x->at[1]->kind != SX_INT)
+        return 0;
+    if (x->n == 3)
+        return read(t, x->at[2]);
+    i64 n = count_operands(x, 3);
+    u32 *kids = NEW_N(t->a, u32, n);
+    for (i64 i = 0; i < n; i++) {
+        const sx *kid = x->at[3 + i];
+        if (kid->kind != SX_INT || kid->i < 0 || kid->i >= n_known || !known[kid->i])
             return 0;
+        kids[i] = known[kid->i];
     }
-    for (i64 k = 0; k < t->g->operators.n; k++) {
-        const rl_operator *o = &t->g->operators.at[k];
-        if (o->op != IR_NO_OP &&
-            strcmp(rl_operator_name(t->a, o->op, o->reducer), x->at[0]->text) == 0)
-            return rl_terms_make(t, o->op, o->reducer, payload, kids, n);
+    return x->at[2]->kind == SX_LIST
+               ? 0
+               : read_operator(t, x->at[2]->text, kids, n, x->at + 3 + n, x->n - 3 - n);
+}
+
+u32 rl_terms_read_table(rl_terms *t, const sx *list, i64 from, i64 to, i64 id)
+{
+    i64 size = 1;
+    for (i64 i = from; i < to; i++)
+        if (sx_is_form(list->at[i], "t") && list->at[i]->n > 2 && list->at[i]->at[1]->i < 10000000)
+            size = MAX(size, 1 + list->at[i]->at[1]->i);
+    u32 *known = NEW_N(t->a, u32, size);
+    for (i64 i = from; i < to; i++) {
+        const sx *x = list->at[i];
+        if (!sx_is_form(x, "t"))
+            continue;
+        u32 made = read_item(t, x, known, size);
+        if (made && x->at[1]->i >= 0 && x->at[1]->i < size && !known[x->at[1]->i])
+            known[x->at[1]->i] = made;
     }
-    return 0;
+    return id >= 0 && id < size ? known[id] : 0;
 }
 
 u32 rl_terms_read(rl_terms *t, const char *text)
 {
     const sx *all = sx_read(t->a, "proof", text, (i64)strlen(text));
-    return all->n == 1 ? read(t, all->at[0]) : 0;
+    if (all->n != 1)
+        return 0;
+    const sx *x = all->at[0];
+    if (sx_is_form(x, "shared-term") && x->n > 2 && x->at[x->n - 1]->kind == SX_INT)
+        return rl_terms_read_table(t, x, 1, x->n - 1, x->at[x->n - 1]->i);
+    return read(t, x);
 }
 
 static u32 copy(rl_terms *t, const rl_terms *from, u32 id, u32 *done)

@@ -1,0 +1,523 @@
+/* Derivations: why the outputs of a form equal those of the graph's program, as text that a graph made
+ * of the program alone replays.
+ *
+ *     (derivation
+ *       (hint 3 (shared-term ...))                    what the steps called loop.3 repair
+ *       (output "Y" (proof shared 1 ...)) ...)        one an output with elements, in order
+ *
+ * Terms are those of proof_text.c. What a form stores, (view (comb T :par P) :par P), is T here: which
+ * tiles are stored is no equality to be derived. A hint says where to look and is not believed. Casts
+ * between floats leave no term, so a derivation is over the reals, as the e-graph is. */
+#include <stdlib.h>
+
+#include "rules/fuse_impl.h"
+
+/* ---- programs as records ----------------------------------------------------------------------- */
+
+typedef struct spelling {
+    rl_terms *t;
+    const ir_program *p;
+    u32 *done; /* by term: its record */
+} spelling;
+
+static bool own_list(const spelling *s, ir_atoms *list)
+{
+    rl_graph *g = s->t->g;
+    if (!rl_atoms_by_name(g->own, s->p, *list, list))
+        return false;
+    for (i64 i = 0; i < list->n; i++)
+        if (list->at[i].i &&
+            ((i64)list->at[i].i >= g->atom_index.n || !g->atom_index.at[list->at[i].i]))
+            return false;
+    return true;
+}
+
+static u32 leaf_of(const spelling *s, ir_term at)
+{
+    rl_graph *g = s->t->g;
+    const ir_node *node = ir_get(s->p, at);
+    if (node->op == IR_const)
+        return rl_terms_leaf(s->t, rl_const_head(g, node));
+    if (node->op == IR_lambda || node->op == IR_reducer) {
+        ir_term own = rl_copy_closed(g->own, s->p, at, g->real);
+        return own.i ? rl_terms_leaf(s->t, rl_closed_head(g, own)) : 0;
+    }
+    ir_atoms atoms = node->op == IR_iota ? node->attr.axis : node->dims;
+    if (!own_list(s, &atoms))
+        return 0;
+    if (node->op == IR_iota)
+        return rl_terms_leaf(s->t, rl_iota_head(g, atoms.at[0]));
+    const char *name = intern_text(s->p->names, node->attr.name);
+    u32 id = intern_find(g->p->names, name, (i64)strlen(name));
+    i64 input = id ? ir_input_find(g->p, id) : -1;
+    if (input < 0)
+        return 0;
+    const ir_node *there = ir_get(g->p, g->p->inputs.at[input].term);
+    return rl_mask(g, atoms) == rl_mask(g, there->dims) && there->dtype == node->dtype
+               ? rl_terms_leaf(s->t, rl_input_head(g, input))
+               : 0;
+}
+
+static bool is_number(const rl_terms *t, u32 id, f64 value)
+{
+    const rl_type *x = &t->at.at[id].type;
+    return (x->facts & RL_IS_NUMBER) && x->number == value;
+}
+
+/* One spelling for what means the same, as enter.c has it. */
+static void respell(const rl_terms *t, ir_op *op, u32 *x, i64 *n)
+{
+    bool is_float = *n > 0 && dtype_is_float((dtype)t->at.at[x[0]].type.dtype);
+    if ((*op == IR_mul && rl_terms_same(t, x[0], x[1])) ||
+        (*op == IR_pow && is_number(t, x[1], 2) && is_float)) {
+        *op = IR_square;
+        *n = 1;
+    } else if (*op == IR_div && is_number(t, x[0], 1)) {
+        *op = IR_recip;
+        *n = 1;
+        x[0] = x[1];
+    }
+    if (*op == IR_recip && t->at.at[x[0]].op == IR_sqrt) {
+        *op = IR_rsqrt;
+        x[0] = t->at.at[x[0]].kids[0];
+    }
+}
+
+static u32 record_of(const spelling *s, ir_term at)
+{
+    rl_terms *t = s->t;
+    rl_graph *g = t->g;
+    const ir_node *node = ir_get(s->p, at);
+    i64 n = node->arg_count;
+    if (ir_row(node->op)->class_ == IR_LEAF || node->op == IR_lambda || node->op == IR_reducer)
+        return leaf_of(s, at);
+    if (node->op == IR_tuple)
+        return 0;
+    if (node->op == IR_get && ir_get(s->p, node->args[0])->op == IR_tuple)
+        return s->done[node->args[1].i];
+    u32 *x = NEW_N(t->a, u32, n);
+    for (i64 i = 0; i < n; i++) {
+        x[i] = s->done[node->args[i].i];
+        if (!x[i])
+            return 0;
+    }
+    ir_op op = (ir_op)node->op;
+    ir_attr attr = node->attr;
+    if (!own_list(s, &attr.axis) || !own_list(s, &attr.to) || !own_list(s, &attr.par))
+        return 0;
+    attr.name = intern_cstr(g->own->names, intern_text(s->p->names, attr.name));
+    attr.dtype = (u8)rl_graph_dtype(g, (dtype)attr.dtype);
+    if (op == IR_cast && t->at.at[x[0]].type.dtype == attr.dtype)
+        return x[0];
+    const rl_record *inner = &t->at.at[x[0]];
+    if (op == IR_view && inner->op == IR_comb &&
+        g->payloads.at[inner->payload].par == rl_mask(g, attr.par))
+        return inner->kids[0]; /* stored */
+    respell(t, &op, x, &n);
+    ir_reducer reducer = (ir_reducer)node->attr.reducer;
+    u32 payload = rl_payload_id(g, op, attr);
+    rl_operator_head(g, op, reducer, n, payload);
+    return rl_terms_make(t, op, reducer, payload, x, n);
+}
+
+/* Records of everything that the outputs need, by term; 0 for what the graph's language lacks. */
+static u32 *spell(rl_terms *t, const ir_program *p)
+{
+    spelling s = {t, p, NEW_N(t->a, u32, p->nodes.n)};
+    bool *live = NEW_N(t->a, bool, p->nodes.n);
+    for (i64 i = 0; i < p->outputs.n; i++)
+        live[p->outputs.at[i].term.i] = true;
+    for (i64 k = p->nodes.n - 1; k > 0; k--) {
+        const ir_node *node = &p->nodes.at[k];
+        if (live[k] && node->op != IR_lambda && node->op != IR_reducer)
+            for (i64 i = 0; i < node->arg_count; i++)
+                live[node->args[i].i] = true;
+    }
+    for (i64 k = 1; k < p->nodes.n; k++)
+        if (live[k])
+            s.done[k] = record_of(&s, (ir_term){(u32)k});
+    return s.done;
+}
+
+/* ---- records as text ----------------------------------------------------------------------------- */
+
+/* What the engine knows a record by. */
+typedef struct placed {
+    u32 number;
+    eqf_class class_;
+} placed;
+
+static void mark(const rl_terms *t, u32 id, u8 *needed)
+{
+    if (needed[id])
+        return;
+    needed[id] = 1;
+    for (i64 i = 0; i < t->at.at[id].n; i++)
+        mark(t, t->at.at[id].kids[i], needed);
+}
+
+/* A bundle's components in the order of its e-node: by class, each once. */
+static i64 sort_components(const placed *at, u32 *kids, i64 n)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < n; i++) {
+        u32 kid = kids[i];
+        i64 j = count;
+        while (j > 0 && at[kids[j - 1]].class_.i > at[kid].class_.i)
+            j--;
+        if (j > 0 && at[kids[j - 1]].class_.i == at[kid].class_.i)
+            continue;
+        memmove(kids + j + 1, kids + j, (size_t)(count - j) * sizeof *kids);
+        kids[j] = kid;
+        count++;
+    }
+    return count;
+}
+
+/* (shared-term ...) of a record; NULL when the e-graph holds no such term (with `searched`). */
+static const char *text_of(const rl_terms *t, arena *a, u32 id, bool searched)
+{
+    rl_graph *g = t->g;
+    arena *scratch = arena_child(a);
+    u8 *needed = NEW_N(scratch, u8, t->at.n);
+    placed *at = NEW_N(scratch, placed, t->at.n);
+    mark(t, id, needed);
+    str s = str_new(a);
+    str_add(&s, "(shared-term");
+    u32 numbers = 0;
+    bool found = true;
+    for (i64 k = 1; k <= (i64)id && found; k++) {
+        const rl_record *x = &t->at.at[k];
+        if (!needed[k])
+            continue;
+        u32 *kids = arena_copy(scratch, x->kids, x->n * (i64)sizeof *kids);
+        i64 n = x->op == IR_loop && searched ? sort_components(at, kids, x->n) : x->n;
+        eqf_head head = x->op == IR_NO_OP
+                            ? x->head
+                            : rl_operator_head(g, x->op, x->reducer, n, x->payload);
+        eqf_class *classes = NEW_N(scratch, eqf_class, n);
+        for (i64 i = 0; i < n; i++)
+            classes[i] = at[kids[i]].class_;
+        if (searched)
+            at[k].class_ = eqf_lookup(g->engine, head, classes, (size_t)n);
+        found = !searched || at[k].class_.i;
+        at[k].class_ = found && searched ? eqf_find(g->engine, at[k].class_) : at[k].class_;
+        at[k].number = ++numbers;
+        str_printf(&s, " (t %u ", at[k].number);
+        eg_print_head(g->lang, &s, head.i);
+        for (i64 i = 0; i < n; i++)
+            str_printf(&s, " %u", at[kids[i]].number);
+        eg_print_payload(g->lang, &s, head.i);
+        str_add(&s, ")");
+    }
+    str_printf(&s, " %u)", numbers);
+    arena_free(scratch);
+    return found ? str_text(&s) : NULL;
+}
+
+/* ---- making one ---------------------------------------------------------------------------------- */
+
+static const char loop_reason[] = "loop.";
+
+/* The number of the hint that a step (s ID FROM TO (axiom loop.N)) cites, or -1. */
+static i64 hint_cited(const rl_graph *g, const sx *step)
+{
+    if (!sx_is_form(step, "s") || step->n < 5 || !sx_is_form(step->at[4], "axiom") ||
+        step->at[4]->n < 2 || step->at[4]->at[1]->kind == SX_LIST)
+        return -1;
+    const char *reason = step->at[4]->at[1]->text;
+    if (strncmp(reason, loop_reason, sizeof loop_reason - 1) != 0)
+        return -1;
+    char *end;
+    long k = strtol(reason + sizeof loop_reason - 1, &end, 10);
+    return *end || k < 0 || k >= g->chains.n ? -1 : k;
+}
+
+/* Hints that the proofs cite; where one speaks of a loop that an earlier one made, all before it. */
+static void add_hints(rl_graph *g, arena *a, str *out, const char *proofs, i64 n)
+{
+    arena *scratch = arena_child(a);
+    bool *cited = NEW_N(scratch, bool, g->chains.n + 1);
+    const sx *all = sx_read(scratch, "derivation", proofs, n);
+    for (i64 i = 0; i < all->n; i++)
+        for (i64 k = 3; all->at[i]->n > 2 && k < all->at[i]->at[2]->n; k++) {
+            i64 hint = hint_cited(g, all->at[i]->at[2]->at[k]);
+            if (hint >= 0)
+                cited[hint] = true;
+        }
+    const char **text = NEW_N(scratch, const char *, g->chains.n + 1);
+    for (i64 k = g->chains.n - 1; k >= 0; k--) {
+        if (!cited[k] || !g->chains.at[k])
+            continue;
+        text[k] = text_of(g->hints, scratch, g->chains.at[k], false);
+        bool is_nested = strstr(text[k], "#lambda:") || strstr(text[k], "#reducer:");
+        for (i64 i = 0; i < k && is_nested; i++)
+            cited[i] = true;
+    }
+    for (i64 k = 0; k < g->chains.n; k++)
+        if (text[k])
+            str_printf(out, "  (hint %lld %s)\n", (long long)k, text[k]);
+    arena_free(scratch);
+}
+
+static const char *output_name(const ir_program *p, i64 i)
+{
+    return intern_text(p->names, p->outputs.at[i].name);
+}
+
+static void add_name(str *out, const char *name)
+{
+    sx quoted = {.kind = SX_STRING, .text = name, .n = (i64)strlen(name)};
+    sx_print(out, &quoted);
+}
+
+static void add_proof(rl_graph *g, str *out, const char *from, const char *to)
+{
+    eqf_proof *proof;
+    char *text = NULL;
+    rl_must(g, eqf_explain(g->engine, eqf_text_of(from), eqf_text_of(to), &proof));
+    eqf_status status = eqf_proof_text(proof, EQF_SHARED, &text);
+    if (status == EQF_OK)
+        str_add(out, text);
+    eqf_proof_free(proof);
+    eqf_text_free(g->ctx, text);
+    rl_must(g, status);
+}
+
+const char *rl_graph_derive(rl_graph *g, arena *a, const ir_program *form, const char **why_not)
+{
+    rl_must(g, eqf_rebuild(g->engine));
+    rl_terms *t = rl_terms_new(g, arena_child(a));
+    const u32 *left = spell(t, g->p), *right = spell(t, form);
+    str proofs = str_new(t->a), out = str_new(a);
+    *why_not = NULL;
+    for (i64 i = 0; i < g->p->outputs.n && !*why_not; i++) {
+        ir_term whole = g->p->outputs.at[i].term, other = form->outputs.at[i].term;
+        if (!whole.i)
+            continue;
+        u32 x = left[whole.i], y = right[other.i];
+        const char *from = x ? text_of(t, t->a, x, true) : NULL,
+                   *to = y ? text_of(t, t->a, y, true) : NULL;
+        if (!from || !to ||
+            rl_graph_find(g, g->p, whole).i != rl_graph_find(g, form, other).i) {
+            *why_not = arena_printf(a, "output %s of the form is not in the e-graph",
+                                    output_name(g->p, i));
+            break;
+        }
+        str_add(&proofs, "  (output ");
+        add_name(&proofs, output_name(g->p, i));
+        str_add_char(&proofs, ' ');
+        add_proof(g, &proofs, from, to);
+        str_add(&proofs, ")\n");
+    }
+    if (!*why_not) {
+        str_add(&out, "(derivation\n");
+        add_hints(g, a, &out, str_text(&proofs), proofs.n);
+        str_add(&out, str_text(&proofs));
+        str_add(&out, ")\n");
+    }
+    arena_free(t->a);
+    return *why_not ? NULL : str_text(&out);
+}
+
+/* ---- replaying one ------------------------------------------------------------------------------- */
+
+typedef struct replaying {
+    rl_graph *g;
+    arena *a;
+    const char *file;
+    const char *text; /* that `derivation` was read from */
+    i64 text_n;
+    const sx *derivation;
+} replaying;
+
+static _Noreturn void refuse(const replaying *r, const sx *at, const char *what)
+{
+    eqf_throw(r->g->ctx, EQF_E_MISMATCH, r->file, arena_printf(r->a, "%u:%u", at->line, at->column),
+              "%s", what);
+}
+
+/* An operator by the engine's name: the row and its reducer. */
+static bool find_operator(arena *a, const char *name, ir_op *op, ir_reducer *reducer)
+{
+    for (*op = IR_NO_OP + 1; *op < IR_OP_COUNT; (*op)++)
+        for (int k = IR_NO_REDUCER; k < IR_REDUCER_COUNT; k++) {
+            *reducer = (ir_reducer)k;
+            if (ir_row(*op)->name && strcmp(rl_operator_name(a, *op, *reducer), name) == 0)
+                return true;
+        }
+    return false;
+}
+
+/* Makes the operators of the items known: rules are generated for what is known. */
+static void declare(const replaying *r, const sx *list)
+{
+    arena *scratch = arena_child(r->a);
+    for (i64 i = 1; i < list->n; i++) {
+        const sx *x = list->at[i];
+        ir_op op;
+        ir_reducer reducer;
+        if (!sx_is_form(x, "t") || x->n < 4 || x->at[2]->kind == SX_LIST)
+            continue;
+        i64 n = 0;
+        while (3 + n < x->n && x->at[3 + n]->kind == SX_INT)
+            n++;
+        if (!find_operator(scratch, x->at[2]->text, &op, &reducer))
+            refuse(r, x, "there is no such operator");
+        if (n == 0 || n > 999 || (ir_row(op)->arity >= 0 && ir_row(op)->arity != n))
+            refuse(r, x, "an operator with another number of operands");
+        rl_operator_head(r->g, op, reducer, n, 0);
+    }
+    arena_free(scratch);
+}
+
+/* Hints: their terms, and the lambdas and reducers that their repairs are made of. */
+static void take_hints(replaying *r)
+{
+    rl_graph *g = r->g;
+    g->hints = rl_terms_new(g, g->a);
+    for (i64 i = 1; i < r->derivation->n; i++) {
+        const sx *x = r->derivation->at[i];
+        if (!sx_is_form(x, "hint"))
+            continue;
+        if (x->n != 3 || x->at[1]->kind != SX_INT || x->at[1]->i < g->chains.n ||
+            x->at[1]->i > 100000 || !sx_is_form(x->at[2], "shared-term"))
+            refuse(r, x, "expected (hint N (shared-term ...)), N rising");
+        const sx *table = x->at[2];
+        const sx *last = table->at[table->n - 1];
+        u32 id = table->n > 2 && last->kind == SX_INT
+                     ? rl_terms_read_table(g->hints, table, 1, table->n - 1, last->i)
+                     : 0;
+        rl_chain chain;
+        if (!id || rl_chain_check(g->hints, id, &chain))
+            refuse(r, x, "no repair of a reduction follows from this");
+        while (g->chains.n < x->at[1]->i)
+            vec_push(g->a, &g->chains, 0);
+        vec_push(g->a, &g->chains, id);
+    }
+}
+
+/* The proof's text where it stands, so that places in it are those of the file. */
+static eqf_text in_place(const replaying *r, const sx *proof)
+{
+    char *copy = arena_strndup(r->a, r->text, r->text_n);
+    u32 line = 1, column = 1;
+    i64 from = 0;
+    for (; from < r->text_n && (line != proof->line || column != proof->column); from++) {
+        column = copy[from] == '\n' ? 1 : column + 1;
+        line += copy[from] == '\n';
+        if (copy[from] != '\n')
+            copy[from] = ' ';
+    }
+    i64 end = from, depth = 0;
+    bool quoted = false, comment = false;
+    for (; end < r->text_n; end++) {
+        char c = copy[end];
+        if (comment) {
+            comment = c != '\n';
+        } else if (quoted) {
+            quoted = c != '"';
+            end += c == '\\';
+        } else if (c == ';') {
+            comment = true;
+        } else if (c == '"') {
+            quoted = true;
+        } else {
+            depth += (c == '(' || c == '[' || c == '{') - (c == ')' || c == ']' || c == '}');
+        }
+        if (depth == 0 && !quoted && !comment)
+            break;
+    }
+    return (eqf_text){copy, (size_t)MIN(end + 1, r->text_n)};
+}
+
+/* One side of the claim: the proof's own table of terms up to that one. */
+static const char *side_of(const replaying *r, const sx *proof, const sx *id)
+{
+    str s = str_new(r->a);
+    str_add(&s, "(shared-term");
+    for (i64 i = 3; i < proof->n; i++)
+        if (sx_is_form(proof->at[i], "t")) {
+            str_add_char(&s, ' ');
+            sx_print(&s, proof->at[i]);
+        }
+    str_printf(&s, " %lld)", (long long)id->i);
+    return str_text(&s);
+}
+
+static eqf_check_report replay_output(const replaying *r, rl_terms *t, const sx *proof, u32 from,
+                                      u32 to)
+{
+    rl_graph *g = r->g;
+    const sx *claim = proof->n > 3 ? proof->at[proof->n - 1] : proof;
+    if (!sx_is_form(claim, "claim") || claim->n != 4 || claim->at[1]->kind != SX_INT ||
+        claim->at[2]->kind != SX_INT)
+        refuse(r, claim, "expected the claim of the proof");
+    u32 x = rl_terms_read_table(t, proof, 3, proof->n, claim->at[1]->i);
+    u32 y = rl_terms_read_table(t, proof, 3, proof->n, claim->at[2]->i);
+    if (!x || !from || !rl_terms_same(t, x, from))
+        refuse(r, claim, "the proof does not start at the program's output");
+    if (!y || !to || !rl_terms_same(t, y, to))
+        refuse(r, claim, "the proof does not end at the form's output");
+    eqf_checking judges = rl_graph_checking(g);
+    eqf_check_report report;
+    size_t before = eqf_diag_count(g->ctx);
+    eqf_status status =
+        eqf_proof_check(g->ctx, in_place(r, proof), eqf_text_of(side_of(r, proof, claim->at[1])),
+                        eqf_text_of(side_of(r, proof, claim->at[2])), &judges, &report);
+    if (status == EQF_E_MISMATCH && eqf_diag_count(g->ctx) > before) {
+        eqf_diag d = eqf_diag_get(g->ctx, before);
+        const char *place = arena_strdup(r->a, d.place), *what = arena_strdup(r->a, d.message);
+        eqf_forget_from(g->ctx, before);
+        eqf_throw(g->ctx, status, r->file, place, "%s", what);
+    }
+    rl_must(g, status);
+    return report;
+}
+
+eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form,
+                           const rl_graph_options *options, const char *file, const char *text,
+                           i64 text_n, const sx *derivation)
+{
+    arena *own = arena_child(a);
+    rl_graph_options o = *options;
+    o.explain = false;
+    rl_graph *g = rl_graph_new(own, p, &o);
+    g->reads_payloads = true;
+    replaying r = {g, own, file, text, text_n, derivation};
+    rl_terms *t = rl_terms_new(g, own);
+    const u32 *left = spell(t, p), *right = spell(t, form);
+    VEC(const sx *) proofs = {0};
+    for (i64 i = 1; i < derivation->n; i++) {
+        const sx *x = derivation->at[i];
+        bool is_hint = sx_is_form(x, "hint");
+        if (!is_hint && !sx_is_form(x, "output"))
+            refuse(&r, x, "expected (hint ...) or (output ...)");
+        if (x->n != 3 || x->at[1]->kind == SX_LIST || x->at[2]->kind != SX_LIST)
+            refuse(&r, x, "malformed");
+        declare(&r, x->at[2]);
+        if (!is_hint)
+            vec_push(own, &proofs, x);
+    }
+    rl_generate(g);
+    take_hints(&r);
+    eqf_check_report sum = {0};
+    i64 next = 0;
+    for (i64 i = 0; i < p->outputs.n; i++) {
+        if (!p->outputs.at[i].term.i)
+            continue;
+        if (next == proofs.n)
+            refuse(&r, derivation, "an output has no proof");
+        const sx *x = proofs.at[next++];
+        if (strcmp(x->at[1]->text, output_name(p, i)) != 0 || !sx_is_form(x->at[2], "proof"))
+            refuse(&r, x, "expected the proofs of the outputs, in their order");
+        eqf_check_report one = replay_output(&r, t, x->at[2], left[p->outputs.at[i].term.i],
+                                             right[form->outputs.at[i].term.i]);
+        sum.steps += one.steps;
+        sum.assumptions += one.assumptions;
+    }
+    if (next < proofs.n)
+        refuse(&r, proofs.at[next], "there is no such output");
+    arena_free(own);
+    return sum;
+}
