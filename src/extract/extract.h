@@ -1,9 +1,10 @@
 /* extract: from a saturated, tiled and fused e-graph to a ranked list of programs in tiled form.
  *
- *     sets.c    which reductions a program computes, as a whole: every minimal choice
- *     form.c    the cheapest operators between them, and which tiles are stored: a program
- *     model.c   what a program would cost
- *     search.c  all of it, best first
+ *     sets.c       the reductions at which operators between can end
+ *     enumerate.c  which reductions a program computes, as a whole
+ *     form.c       the cheapest operators between them, and which tiles are stored: a program
+ *     model.c      what a program would cost
+ *     search.c     all of it, best first
  *
  * A *reduced class* is a class of tiles that holds a reduction over axes, or the result of a loop.
  * A structure is a set of reduced classes with the way that each is computed (by itself, or rolled
@@ -20,9 +21,17 @@ typedef struct ex_rates {
     f64 flops, bytes, launch_s;
 } ex_rates;
 
+/* When equal and dominated structures (enumerate.c) are left out. */
+typedef enum ex_mode {
+    EX_EARLY, /* before they are expanded */
+    EX_AFTER, /* when all are known; the same are left */
+    EX_NONE   /* never */
+} ex_mode;
+
 typedef struct ex_options {
     i64 most;           /* candidates to keep; 0: 64 */
-    i64 most_sets;      /* structures to look at; 0: 1024 */
+    i64 most_sets;      /* structures to look at; 0: 1024, and 65536 where they are compacted later */
+    ex_mode mode;
     ex_rates rates;
     bool (*is_over)(void *user); /* polled: what was found so far is returned; may be NULL */
     void *user;
@@ -33,13 +42,17 @@ typedef struct ex_candidate {
     i64 kernels;
     f64 flops, bytes, bound_us;
     const char *reductions; /* "rolling(max,+,+) over {T}; + over {K}" */
+    i64 structure;          /* equal for candidates that differ in what is stored */
 } ex_candidate;
 
 typedef struct ex_report {
     ex_candidate *at; /* cheapest first */
     i64 n;
-    i64 expanded, sets, tried;
-    bool complete; /* no limit was met */
+    i64 expanded, pruned; /* states */
+    i64 sets;             /* structures */
+    i64 distinct;         /* candidates that were looked at, of which the list is the best */
+    i64 tried;            /* programs that were priced */
+    bool complete;        /* no structure was left out but by compaction: no limit was met */
 } ex_report;
 
 /* Candidates for all outputs of the graph's program. Everything lives in `a`. The e-graph is not

@@ -12,11 +12,14 @@ typedef struct ex_set {
     u64 at[EX_WORDS];
 } ex_set;
 
+typedef VEC(ex_set) ex_sets;
+
 /* A way to compute a reduced class: its e-nodes of one kind. */
 typedef struct ex_way {
     u64 par;
     bool is_rolled;
     VEC(i64) nodes; /* places among the snapshot's e-nodes */
+    ex_sets bodies; /* that they end at, known once structures are enumerated */
 } ex_way;
 
 typedef struct ex_reduced {
@@ -25,15 +28,14 @@ typedef struct ex_reduced {
     f64 least_work; /* operations, known once structures are enumerated */
 } ex_reduced;
 
-typedef VEC(ex_set) ex_sets;
-
 typedef struct ex_space {
     arena *a;
     rl_graph *g;
     rl_reach *r;
     VEC(ex_reduced) reduced;
     i64 *number;    /* by place: index among the reduced + 1 */
-    ex_sets *stops; /* by place: minimal sets of reduced classes that its operators end at */
+    ex_sets *stops; /* by place: sets of reduced classes that its operators end at */
+    bool has_all;   /* all of them, else the minimal ones */
     VEC(i64) roots; /* places of the outputs' tiles */
     i64 whole_words;
     const ex_options *options;
@@ -50,20 +52,33 @@ i64 ex_tiles_of(const ex_space *s, i64 place);
 /* The e-node of a whole value that reads another one, which has tiles, at an index map; or NULL. */
 const rl_enode *ex_index_node(const ex_space *s, i64 place);
 /* The e-nodes whose operands the way's e-node computes in its loop: bodies, as sets of what they
- * end at; appended to *out, each minimal. */
-void ex_body_sets(const ex_space *s, const rl_enode *n, ex_sets *out);
+ * end at; into *out. */
+void ex_body_sets(ex_space *s, const rl_enode *n, ex_sets *out);
 bool ex_has(const ex_set *s, i64 i);
 void ex_put(ex_set *s, i64 i);
 bool ex_within(const ex_set *x, const ex_set *y);
 bool ex_same(const ex_set *x, const ex_set *y);
+ex_set ex_union(const ex_set *x, const ex_set *y);
+/* The sets that all outputs together end at. */
+void ex_root_sets(ex_space *s, ex_sets *out);
 
 /* A structure: for each reduced class the way, -1: not used. */
 typedef struct ex_structure {
     i8 way[EX_REDUCED];
 } ex_structure;
 typedef VEC(ex_structure) ex_structures;
-/* The structures of least work in their reductions, in a fixed order; *expanded counts states. */
-void ex_enumerate(ex_space *s, i64 most, ex_structures *out, i64 *expanded);
+typedef struct ex_counts {
+    i64 expanded, pruned; /* states */
+} ex_counts;
+/* At most `most` structures, those of least work in their reductions first, in a fixed order; what of
+ * them can be computed is for ex_choose to say. EX_NONE has some several times. (enumerate.c) */
+void ex_enumerate(ex_space *s, ex_mode mode, i64 most, ex_structures *out, ex_counts *counts);
+/* Atoms over whose axes something can be rolled. */
+u64 ex_rolled_atoms(const ex_space *s);
+/* Is the way one of a structure in which over these atoms' axes what can be rolled is, and nothing else? */
+bool ex_is_asked_for(const ex_reduced *x, const ex_way *w, u64 atoms);
+/* Leaves out structures that others are a part of. */
+void ex_compact(arena *a, ex_structures *x);
 
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.
  * False when the structure cannot be computed, or does not need all of its reductions. */

@@ -14,65 +14,95 @@ enum { STORABLE = 32, FEW = 5, LOOKED_INTO = 32, DESCENDED = 6, POOL = 8 };
 
 typedef struct ranking {
     arena *a;
+    ex_space *s;
     const ex_options *options;
-    i64 most, tried;
-    i64 structure;          /* the present one */
+    i64 most, tried, distinct;
     VEC(ex_candidate) best; /* cheapest first */
-    VEC(i64) of;            /* its structure */
+    /* the present structure */
+    i64 structure;
+    const eqf_node *chosen;
+    i64 places[STORABLE], n; /* tiles that may be stored */
+    VEC(u32) seen;           /* sets of them that were considered */
 } ranking;
 
 typedef struct priced {
     i64 structure;
+    const ex_structure *at;
     f64 bound_us;
 } priced;
 
-static ex_candidate priced_candidate(ranking *q, arena *own, const ex_space *s,
-                                     const eqf_node *chosen, const i64 *stored, i64 n)
+static void turn_to(ranking *q, const ex_structures *all, i64 structure, eqf_node *chosen)
 {
-    ex_candidate c = {.program = ex_write(s, own, chosen, stored, n)};
+    ex_choose(q->s, &all->at[structure], chosen);
+    q->structure = structure;
+    q->chosen = chosen;
+    q->n = ex_storable(q->s, chosen, q->places, STORABLE - 1);
+    q->seen.n = 0;
+}
+
+static ex_candidate priced_candidate(ranking *q, arena *own, u32 set)
+{
+    i64 stored[STORABLE], n = 0;
+    for (i64 i = 0; i < q->n; i++)
+        if (set >> i & 1)
+            stored[n++] = q->places[i];
+    ex_candidate c = {.program = ex_write(q->s, own, q->chosen, stored, n),
+                      .structure = q->structure};
     ex_model(own, c.program, &q->options->rates, &c);
     q->tried++;
     return c;
 }
 
-static f64 price(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored, i64 n)
+static f64 price(ranking *q, u32 set)
 {
     arena *own = arena_child(q->a);
-    f64 bound_us = priced_candidate(q, own, s, chosen, stored, n).bound_us;
+    f64 bound_us = priced_candidate(q, own, set).bound_us;
     arena_free(own);
     return bound_us;
 }
 
 /* Its price; into the list where it belongs there. */
-static f64 consider(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *stored,
-                    i64 n)
+static f64 consider(ranking *q, u32 set)
 {
     arena *own = arena_child(q->a);
-    ex_candidate c = priced_candidate(q, own, s, chosen, stored, n);
+    ex_candidate c = priced_candidate(q, own, set);
+    bool is_known = false;
+    for (i64 i = 0; i < q->seen.n; i++)
+        is_known |= q->seen.at[i] == set;
     i64 at = q->best.n;
     while (at > 0 && c.bound_us < q->best.at[at - 1].bound_us)
         at--;
-    if (at >= q->most) {
+    if (!is_known) {
+        vec_push(q->a, &q->seen, set);
+        q->distinct++;
+    }
+    if (is_known || at >= q->most) {
         arena_free(own);
         return c.bound_us;
     }
     vec_push(q->a, &q->best, c);
-    vec_push(q->a, &q->of, q->structure);
-    for (i64 i = q->best.n - 1; i > at; i--) {
+    for (i64 i = q->best.n - 1; i > at; i--)
         q->best.at[i] = q->best.at[i - 1];
-        q->of.at[i] = q->of.at[i - 1];
-    }
     q->best.at[at] = c;
-    q->of.at[at] = q->structure;
-    q->best.n = q->of.n = MIN(q->best.n, q->most);
+    q->best.n = MIN(q->best.n, q->most);
     return c.bound_us;
 }
 
-/* The list, `most` of it. */
+static const char *text_of(arena *a, const ir_program *p)
+{
+    str s = str_new(a);
+    ir_print(&s, p);
+    return str_text(&s);
+}
+
+/* The list, `most` of it. Structures may have the same operators in the end: those are one, unless
+ * everything is kept. */
 static void spread(ranking *q, i64 most, ex_report *report)
 {
+    arena *scratch = arena_child(q->a);
     i64 n = q->best.n;
-    f64 *price = NEW_N(q->a, f64, n);
+    f64 *price = NEW_N(scratch, f64, n);
+    const char **texts = NEW_N(scratch, const char *, MIN(n, most));
     report->at = NEW_N(q->a, ex_candidate, MIN(n, most));
     for (i64 i = 0; i < n; i++)
         price[i] = q->best.at[i].bound_us;
@@ -81,53 +111,59 @@ static void spread(ranking *q, i64 most, ex_report *report)
         for (i64 i = 0; i < n; i++)
             if (price[i] >= 0 && (next < 0 || price[i] < price[next]))
                 next = i;
-        report->at[report->n++] = q->best.at[next];
+        if (next < 0)
+            break;
+        const ex_candidate *c = &q->best.at[next];
+        const char *text = text_of(scratch, c->program);
+        bool is_known = false;
+        for (i64 i = 0; i < report->n && q->options->mode != EX_NONE; i++)
+            is_known |= strcmp(texts[i], text) == 0;
         price[next] = -1;
+        if (is_known)
+            continue;
+        texts[report->n] = text;
+        report->at[report->n++] = *c;
         for (i64 i = 0; i < n; i++)
-            if (q->of.at[i] == q->of.at[next])
+            if (q->best.at[i].structure == c->structure)
                 price[i] *= ALIKE;
     }
-}
-
-static i64 members(u32 set, const i64 *places, i64 n, i64 *out)
-{
-    i64 count = 0;
-    for (i64 i = 0; i < n; i++)
-        if (set >> i & 1)
-            out[count++] = places[i];
-    return count;
-}
-
-/* All subsets. */
-static void store_any(ranking *q, const ex_space *s, const eqf_node *chosen, const i64 *places,
-                      i64 n)
-{
-    i64 stored[STORABLE];
-    for (u32 set = 0; set < 1u << n; set++)
-        consider(q, s, chosen, stored, members(set, places, n, stored));
+    arena_free(scratch);
 }
 
 /* The best change of one tile, as long as it pays. */
-static void descend(ranking *q, ex_space *s, const eqf_node *chosen, const i64 *places,
-                    i64 n, u32 set)
+static void descend(ranking *q, u32 set)
 {
-    i64 stored[STORABLE];
-    f64 best = consider(q, s, chosen, stored, members(set, places, n, stored));
-    for (bool more = true; more && !ex_is_over(s);) {
+    f64 best = consider(q, set);
+    for (bool more = true; more && !ex_is_over(q->s);) {
         u32 next = set;
         more = false;
-        for (i64 i = 0; i < n; i++) {
-            u32 other = set ^ 1u << i;
-            f64 bound = price(q, s, chosen, stored, members(other, places, n, stored));
+        for (i64 i = 0; i < q->n; i++) {
+            f64 bound = price(q, set ^ 1u << i);
             if (bound < best) {
                 best = bound;
-                next = other;
+                next = set ^ 1u << i;
                 more = true;
             }
         }
         if (more)
-            consider(q, s, chosen, stored, members(next, places, n, stored));
+            consider(q, next);
         set = next;
+    }
+}
+
+/* Forms of the present structure, the i-th best. */
+static void store(ranking *q, i64 i)
+{
+    u32 all = (1u << q->n) - 1;
+    if (q->n <= FEW && !ex_is_over(q->s)) {
+        for (u32 set = 0; set <= all; set++)
+            consider(q, set);
+    } else if (i < DESCENDED) {
+        descend(q, all);
+        descend(q, 0);
+    } else {
+        consider(q, all);
+        consider(q, 0);
     }
 }
 
@@ -136,7 +172,18 @@ static int compare(const void *x, const void *y)
     const priced *a = x, *b = y;
     if (a->bound_us != b->bound_us)
         return a->bound_us < b->bound_us ? -1 : 1;
-    return a->structure < b->structure ? -1 : a->structure > b->structure;
+    int way = memcmp(a->at, b->at, sizeof *a->at); /* whatever the order in which they were found */
+    return way ? way : a->structure < b->structure ? -1 : a->structure > b->structure;
+}
+
+/* Those that can be computed. Some, also when time is over. */
+static void keep_computable(ex_space *s, ex_structures *all, eqf_node *chosen)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < all->n && (i < LOOKED_INTO || !ex_is_over(s)); i++)
+        if (ex_choose(s, &all->at[i], chosen))
+            all->at[n++] = all->at[i];
+    all->n = n;
 }
 
 ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
@@ -145,40 +192,37 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     arena *scratch = arena_child(a);
     ex_space *s = ex_space_new(scratch, g, options);
     ex_structures all = {0};
-    ex_enumerate(s, options->most_sets > 0 ? options->most_sets : 1024, &all, &report.expanded);
+    ex_counts counts = {0};
+    i64 most_sets = options->mode == EX_EARLY ? 1024 : 65536;
+    ex_enumerate(s, options->mode, options->most_sets > 0 ? options->most_sets : most_sets, &all,
+                 &counts);
     i64 most = options->most > 0 ? options->most : 64;
-    ranking q = {.a = a, .options = options, .most = POOL * most};
+    ranking q = {.a = a, .s = s, .options = options, .most = POOL * most};
     eqf_node *chosen = NEW_N(scratch, eqf_node, s->r->n);
+    keep_computable(s, &all, chosen);
+    if (options->mode != EX_NONE)
+        ex_compact(scratch, &all);
     VEC(priced) order = {0};
-    for (i64 i = 0; i < all.n && !ex_is_over(s); i++) {
-        if (!ex_choose(s, &all.at[i], chosen))
-            continue;
-        i64 places[STORABLE], n = ex_storable(s, chosen, places, STORABLE - 1);
-        f64 none = price(&q, s, chosen, NULL, 0), some = n ? price(&q, s, chosen, places, n) : none;
-        vec_push(scratch, &order, ((priced){i, MIN(none, some)}));
+    for (i64 i = 0; i < all.n && (i < LOOKED_INTO || !ex_is_over(s)); i++) {
+        turn_to(&q, &all, i, chosen);
+        f64 none = price(&q, 0), some = q.n ? price(&q, (1u << q.n) - 1) : none;
+        vec_push(scratch, &order, ((priced){i, &all.at[i], MIN(none, some)}));
     }
     if (order.n)
         qsort(order.at, (size_t)order.n, sizeof *order.at, compare);
-    report.sets = order.n;
     for (i64 i = 0; i < MIN(order.n, LOOKED_INTO); i++) {
-        q.structure = order.at[i].structure;
-        ex_choose(s, &all.at[q.structure], chosen);
-        i64 places[STORABLE], n = ex_storable(s, chosen, places, STORABLE - 1);
-        if (n <= FEW) {
-            store_any(&q, s, chosen, places, n);
-        } else if (i < DESCENDED) {
-            descend(&q, s, chosen, places, n, (1u << n) - 1);
-            descend(&q, s, chosen, places, n, 0);
-        } else {
-            consider(&q, s, chosen, places, n);
-            consider(&q, s, chosen, NULL, 0);
-        }
+        turn_to(&q, &all, order.at[i].structure, chosen);
+        store(&q, i);
     }
     spread(&q, most, &report);
     for (i64 i = 0; i < report.n; i++)
         ir_verify(report.at[i].program, "extraction");
+    report.expanded = counts.expanded;
+    report.pruned = counts.pruned;
+    report.sets = all.n;
+    report.distinct = q.distinct;
     report.tried = q.tried;
-    report.complete = !s->is_cut_short && !s->is_over && order.n <= LOOKED_INTO;
+    report.complete = !s->is_cut_short && !s->is_over && all.n <= LOOKED_INTO;
     arena_free(scratch);
     return report;
 }

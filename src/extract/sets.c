@@ -1,11 +1,9 @@
-/* Structures. For each class of tiles first the minimal sets of reduced classes at which the
- * operators above them can end: one fixpoint. A state is then what was decided (a way for some
- * reduced classes) and what is still needed; it is expanded by the ways of the first class that is
- * needed times the sets that its body ends at. The state whose reductions are the least work is the
- * next one, so where the number of structures is limited the others have more. */
+/* Where operators end: for each class of tiles the sets of reduced classes at which the operators above
+ * them can stop, one fixpoint. Minimal sets only, or all of them where nothing is to be left out.
+ * Minimal ones are at most MOST_STOPS a class, the smallest: that is a limit, and said. */
 #include "extract/impl.h"
 
-enum { MOST_STOPS = 24 };
+enum { MOST_STOPS = 24, MOST_OF_ALL = 512 };
 
 bool ex_has(const ex_set *s, i64 i)
 {
@@ -30,7 +28,7 @@ bool ex_same(const ex_set *x, const ex_set *y)
     return memcmp(x, y, sizeof *x) == 0;
 }
 
-static ex_set joined(const ex_set *x, const ex_set *y)
+ex_set ex_union(const ex_set *x, const ex_set *y)
 {
     ex_set out;
     for (i64 w = 0; w < EX_WORDS; w++)
@@ -58,38 +56,45 @@ static int compare(const ex_set *x, const ex_set *y)
     return 0;
 }
 
-/* Keeps the list minimal and sorted; was it new? */
-static bool insert(const ex_space *s, ex_sets *list, const ex_set *x)
+bool ex_is_over(ex_space *s)
 {
+    if (!s->is_over && s->options->is_over)
+        s->is_over = s->options->is_over(s->options->user);
+    return s->is_over;
+}
+
+/* Keeps the list sorted, and minimal where the space is; was it new? */
+static bool insert(ex_space *s, ex_sets *list, const ex_set *x)
+{
+    i64 n = 0, most = s->has_all ? MOST_OF_ALL : MOST_STOPS;
     for (i64 i = 0; i < list->n; i++)
-        if (ex_within(&list->at[i], x))
+        if (s->has_all ? ex_same(&list->at[i], x) : ex_within(&list->at[i], x))
             return false;
-    i64 n = 0;
     for (i64 i = 0; i < list->n; i++)
-        if (!ex_within(x, &list->at[i]))
+        if (s->has_all || !ex_within(x, &list->at[i]))
             list->at[n++] = list->at[i];
     list->n = n;
     i64 at = n;
     while (at > 0 && compare(x, &list->at[at - 1]) < 0)
         at--;
-    if (at >= MOST_STOPS)
+    s->is_cut_short |= n >= most;
+    if (at >= most)
         return false;
     vec_push(s->a, list, *x);
     for (i64 i = list->n - 1; i > at; i--)
         list->at[i] = list->at[i - 1];
     list->at[at] = *x;
-    if (list->n > MOST_STOPS)
-        list->n = MOST_STOPS;
+    list->n = MIN(list->n, most);
     return true;
 }
 
 /* Every union of one set from each. */
-static void multiply(const ex_space *s, ex_sets *x, const ex_sets *y)
+static void multiply(ex_space *s, ex_sets *x, const ex_sets *y)
 {
     ex_sets out = {0};
-    for (i64 i = 0; i < x->n; i++)
+    for (i64 i = 0; i < x->n && !ex_is_over(s); i++)
         for (i64 k = 0; k < y->n; k++) {
-            ex_set both = joined(&x->at[i], &y->at[k]);
+            ex_set both = ex_union(&x->at[i], &y->at[k]);
             insert(s, &out, &both);
         }
     *x = out;
@@ -129,7 +134,7 @@ static bool is_given(const ex_space *s, i64 place)
     return s->r->is_given[place];
 }
 
-static void bodies_of_loop(const ex_space *s, i64 loop, ex_sets *out)
+static void bodies_of_loop(ex_space *s, i64 loop, ex_sets *out)
 {
     const rl_reach *r = s->r;
     for (i64 i = r->first[loop]; i < r->first[loop + 1]; i++) {
@@ -160,7 +165,7 @@ static void bodies_of_loop(const ex_space *s, i64 loop, ex_sets *out)
     }
 }
 
-void ex_body_sets(const ex_space *s, const rl_enode *n, ex_sets *out)
+void ex_body_sets(ex_space *s, const rl_enode *n, ex_sets *out)
 {
     if (n->label.op == IR_get) {
         bodies_of_loop(s, n->kids[0], out);
@@ -189,13 +194,6 @@ static bool grow(ex_space *s, i64 place)
             any |= insert(s, &s->stops[place], &all.at[k]);
     }
     return any;
-}
-
-bool ex_is_over(ex_space *s)
-{
-    if (!s->is_over && s->options->is_over)
-        s->is_over = s->options->is_over(s->options->user);
-    return s->is_over;
 }
 
 static void find_stops(ex_space *s)
@@ -335,6 +333,7 @@ ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
 {
     ex_space *s = NEW(a, ex_space);
     s->options = options;
+    s->has_all = options->mode != EX_EARLY;
     s->a = a;
     s->g = g;
     s->r = rl_reach_new(a, g);
@@ -345,212 +344,10 @@ ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
     return s;
 }
 
-/* ---- enumeration ----------------------------------------------------------------------------- */
-
-typedef struct state {
-    ex_structure chosen;
-    ex_set decided, pending;
-    f64 bound;  /* work of the reductions that it has or needs: no structure from here has less */
-    i64 serial; /* equal bounds: the latest first */
-} state;
-
-enum { MOST_STATES = 1 << 15 };
-
-typedef struct search {
-    ex_space *s;
-    i64 most, expanded, serial;
-    ex_structures *out;
-    u64 rolled; /* bit i: over atom i's axis what can be rolled is */
-    VEC(state *) heap;
-    VEC(state *) unused;
-} search;
-
-/* The least work that computes the class: of the operators right below its reductions. */
-static f64 least_work(const ex_space *s, const ex_reduced *x)
+void ex_root_sets(ex_space *s, ex_sets *out)
 {
-    const rl_reach *r = s->r;
-    f64 least = -1;
-    for (i64 w = 0; w < x->ways.n; w++)
-        for (i64 i = 0; i < x->ways.at[w].nodes.n; i++) {
-            const rl_enode *n = &r->nodes.at[x->ways.at[w].nodes.at[i]];
-            if (n->label.op == IR_get) /* the component */
-                n = &r->nodes.at[r->first[n->kids[1]]];
-            i64 body = n->kids[0];
-            for (i64 k = r->first[body]; k < r->first[body + 1]; k++) {
-                const rl_enode *b = &r->nodes.at[k];
-                f64 flops = ex_is_glue(s, b) ? rl_graph_flops(s->g, b->node) : 0;
-                least = least < 0 ? flops : MIN(least, flops);
-            }
-        }
-    return MAX(least, 0);
-}
-
-static f64 bound_of(const ex_space *s, const state *x)
-{
-    ex_set all = joined(&x->decided, &x->pending);
-    f64 sum = 0;
-    for (i64 i = 0; i < s->reduced.n; i++)
-        if (ex_has(&all, i))
-            sum += s->reduced.at[i].least_work;
-    return sum;
-}
-
-/* ---- the states, best first */
-
-static bool is_better(const state *x, const state *y)
-{
-    return x->bound != y->bound ? x->bound < y->bound : x->serial > y->serial;
-}
-
-static void push(search *q, const state *x)
-{
-    if (q->heap.n == MOST_STATES) {
-        q->s->is_cut_short = true;
-        return;
-    }
-    state *own = q->unused.n ? q->unused.at[--q->unused.n] : NEW(q->s->a, state);
-    *own = *x;
-    own->serial = q->serial++;
-    vec_push(q->s->a, &q->heap, own);
-    for (i64 i = q->heap.n - 1; i > 0; i = (i - 1) / 2) {
-        state **up = &q->heap.at[(i - 1) / 2];
-        if (!is_better(own, *up))
-            break;
-        q->heap.at[i] = *up;
-        *up = own;
-    }
-}
-
-/* Valid until the next push. */
-static const state *pop(search *q)
-{
-    state *best = q->heap.at[0], *last = q->heap.at[--q->heap.n];
-    i64 i = 0, n = q->heap.n;
-    for (;;) {
-        i64 next = 2 * i + 1;
-        if (next >= n)
-            break;
-        if (next + 1 < n && is_better(q->heap.at[next + 1], q->heap.at[next]))
-            next++;
-        if (!is_better(q->heap.at[next], last))
-            break;
-        q->heap.at[i] = q->heap.at[next];
-        i = next;
-    }
-    if (n > 0)
-        q->heap.at[i] = last;
-    vec_push(q->s->a, &q->unused, best);
-    return best;
-}
-
-static i64 first_pending(const search *q, const state *x)
-{
-    for (i64 i = 0; i < q->s->reduced.n; i++)
-        if (ex_has(&x->pending, i) && !ex_has(&x->decided, i))
-            return i;
-    return -1;
-}
-
-/* Is the way the one that the mode asks for, where there is a choice? */
-static bool is_asked_for(const search *q, const ex_reduced *x, const ex_way *w)
-{
-    bool rolled = (w->par & q->rolled) != 0;
-    if (w->is_rolled == rolled)
-        return true;
-    for (i64 i = 0; i < x->ways.n; i++)
-        if (x->ways.at[i].par == w->par && x->ways.at[i].is_rolled == rolled)
-            return false;
-    return true;
-}
-
-static void finish(search *q, const ex_structure *x)
-{
-    for (i64 i = 0; i < q->out->n; i++)
-        if (memcmp(&q->out->at[i], x, sizeof *x) == 0)
-            return;
-    vec_push(q->s->a, q->out, *x);
-}
-
-static void expand(search *q, const state *x)
-{
-    ex_space *s = q->s;
-    i64 k = first_pending(q, x);
-    q->expanded++;
-    if (k < 0) {
-        finish(q, &x->chosen);
-        return;
-    }
-    const ex_reduced *c = &s->reduced.at[k];
-    for (i64 w = c->ways.n - 1; w >= 0; w--) {
-        if (!is_asked_for(q, c, &c->ways.at[w]))
-            continue;
-        ex_sets bodies = {0};
-        for (i64 i = 0; i < c->ways.at[w].nodes.n; i++)
-            ex_body_sets(s, &s->r->nodes.at[c->ways.at[w].nodes.at[i]], &bodies);
-        /* where a set needs nothing that is not needed anyway, others only cost more */
-        ex_set have = joined(&x->decided, &x->pending);
-        ex_put(&have, k);
-        bool is_free = false;
-        for (i64 i = 0; i < bodies.n; i++)
-            is_free |= ex_within(&bodies.at[i], &have) && !ex_has(&bodies.at[i], k);
-        for (i64 i = bodies.n - 1; i >= 0; i--) {
-            if (ex_has(&bodies.at[i], k) || (is_free && !ex_within(&bodies.at[i], &have)))
-                continue;
-            state next = *x;
-            next.chosen.way[k] = (i8)w;
-            ex_put(&next.decided, k);
-            next.pending = joined(&x->pending, &bodies.at[i]);
-            next.bound = bound_of(s, &next);
-            push(q, &next);
-        }
-    }
-}
-
-static void run(search *q)
-{
-    ex_space *s = q->s;
-    ex_sets starts = {0};
     ex_set none = {0};
-    vec_push(s->a, &starts, none);
+    vec_push(s->a, out, none);
     for (i64 i = 0; i < s->roots.n; i++)
-        multiply(s, &starts, &s->stops[s->roots.at[i]]);
-    q->heap.n = 0;
-    for (i64 i = starts.n - 1; i >= 0; i--) {
-        state x = {.pending = starts.at[i]};
-        memset(x.chosen.way, -1, sizeof x.chosen.way);
-        x.bound = bound_of(s, &x);
-        push(q, &x);
-    }
-    while (q->heap.n > 0) {
-        if (q->out->n >= q->most || ex_is_over(s)) {
-            s->is_cut_short = true;
-            return;
-        }
-        state x = *pop(q);
-        expand(q, &x);
-    }
-}
-
-void ex_enumerate(ex_space *s, i64 most, ex_structures *out, i64 *expanded)
-{
-    u64 choices = 0; /* axes over which something can be rolled or not */
-    for (i64 i = 0; i < s->reduced.n; i++) {
-        ex_reduced *x = &s->reduced.at[i];
-        x->least_work = least_work(s, x);
-        for (i64 w = 0; w < x->ways.n; w++)
-            if (x->ways.at[w].is_rolled)
-                choices |= x->ways.at[w].par;
-    }
-    search q = {.s = s, .out = out};
-    i64 modes = MIN((i64)1 << MIN(__builtin_popcountll(choices), 4), 16), share = MAX(most / modes, 1);
-    u64 mode = choices;
-    for (;;) { /* all subsets, everything rolled first; each gets a share */
-        q.rolled = mode;
-        q.most = MIN(most, out->n + share);
-        run(&q);
-        if (mode == 0 || out->n >= most)
-            break;
-        mode = (mode - 1) & choices;
-    }
-    *expanded = q.expanded;
+        multiply(s, out, &s->stops[s->roots.at[i]]);
 }
