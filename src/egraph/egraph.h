@@ -211,7 +211,7 @@ struct eqf_egraph {
     u32 nrules, rules_cap;
 
     struct eg_block *spare; /* blocks of matches kept for the next search */
-    u32 nspare;
+    u32 spare_words;
 
     i64 bytes, peak_bytes;
     i64 scratch_bytes;

@@ -71,9 +71,9 @@ static i64 block_size(u32 cap)
     return (i64)sizeof(eg_block) + 4 * ((i64)cap + ROW_WORDS);
 }
 
-/* Blocks grow to SMALL_WORDS; the next is a large page. While the e-graph is small a few of these are
- * kept for the next search: fresh memory is not cheap. */
-enum { SMALL_WORDS = 1 << 17, SPARE_BLOCKS = 4, SPARE_BELOW = 32 << 20 };
+/* Blocks double up to LARGE_WORDS; the next is a large page. While the e-graph is small, SPARE_WORDS in
+ * blocks of some size are kept for the next search: fresh memory is not cheap. */
+enum { SOME_WORDS = 1 << 12, LARGE_WORDS = 1 << 17, SPARE_WORDS = 4 << 19, SPARE_BELOW = 32 << 20 };
 enum { BLOCK_WORDS = (1 << 19) - sizeof(eg_block) / 4 - ROW_WORDS };
 
 void eg_matches_drop(eg *g, eg_matches *m)
@@ -82,10 +82,10 @@ void eg_matches_drop(eg *g, eg_matches *m)
     m->first = b->next;
     if (g->bytes >= SPARE_BELOW) {
         eg_spare_free(g);
-    } else if (b->cap == BLOCK_WORDS && g->nspare < SPARE_BLOCKS) {
+    } else if (b->cap >= SOME_WORDS && g->spare_words + b->cap <= SPARE_WORDS) {
         b->next = g->spare;
         g->spare = b;
-        g->nspare++;
+        g->spare_words += b->cap;
         return;
     }
     g->scratch_bytes -= block_size(b->cap);
@@ -97,7 +97,7 @@ void eg_spare_free(eg *g)
     while (g->spare) {
         eg_block *b = g->spare;
         g->spare = b->next;
-        g->nspare--;
+        g->spare_words -= b->cap;
         g->scratch_bytes -= block_size(b->cap);
         eg_free(g, b, block_size(b->cap));
     }
@@ -114,12 +114,12 @@ static u32 *row_slot(eg *g, eg_matches *m)
 {
     eg_block *b = m->last;
     if (UNLIKELY(!b || b->used + m->width > b->cap)) {
-        u32 cap = !b ? MAX(64, m->width) : b->cap < SMALL_WORDS ? 2 * b->cap : BLOCK_WORDS;
+        u32 cap = !b ? MAX(64, m->width) : b->cap < LARGE_WORDS ? 2 * b->cap : BLOCK_WORDS;
         eg_block *fresh = g->spare;
-        if (fresh && cap >= SMALL_WORDS / 8) {
-            cap = BLOCK_WORDS;
+        if (fresh && cap >= SOME_WORDS) {
+            cap = fresh->cap;
             g->spare = fresh->next;
-            g->nspare--;
+            g->spare_words -= cap;
         } else {
             fresh = eg_resize(g, NULL, 0, block_size(cap));
             if (!fresh)
