@@ -223,7 +223,7 @@ struct eqf_egraph {
 /* mem.c. Counted, limited, never throwing. Returns NULL and sets g->fail. */
 void *eg_resize(eg *g, void *p, i64 old_size, i64 size);
 void eg_free(eg *g, void *p, i64 size);
-/* Gives back spare blocks (match.c); what is refused is asked for again after this. */
+/* Gives back spare blocks (rows.c); what is refused is asked for again after this. */
 void eg_spare_free(eg *g);
 bool eg_col_grow(eg *g, eg_col *c);
 void eg_col_free(eg *g, eg_col *c);

@@ -6,138 +6,9 @@
  * from the old ones, atoms after i from all; so each match is found once per state of its tuples.
  * When most of the graph is new one pass over everything that keeps matches with a new tuple is
  * cheaper; both find the same set. (egraph.md 5; Zhang et al. 2022.) */
-#include "egraph/rules.h"
+#include "egraph/match.h"
 
-enum { STEP_SCAN, STEP_DOWN, STEP_UP, STEP_LOOK, STEP_CLASSES, STEP_CHECK };
-enum { TUPLE_ANY, TUPLE_OLD, TUPLE_NEW };
-
-typedef struct step {
-    u8 kind, filter;
-    bool class_bound, payload_bound;
-    bool or_up; /* DOWN: take the uses of child up_slot when they are fewer */
-    u32 atom, up_slot;
-    u32 child;  /* plan node after this step, 0 not made yet */
-    u64 bind;   /* children to be bound here */
-} step;
-
-/* What can come next once certain atoms are matched: a few candidates, the one with the shortest
- * list at run time is taken. */
-enum { MAX_CHOICES = 3, MAX_PLANS = 96, TICKS = 4096 };
-typedef struct plan {
-    u32 n, done; /* atoms */
-    u64 bound;   /* variables */
-    step at[MAX_CHOICES];
-} plan;
-
-/* Where the last step finds what a match carries: made once per step, when it is first run. */
-typedef struct emission {
-    u32 npatch, ncheck;
-    u32 at[EG_MAX_VARS], column[EG_MAX_VARS]; /* positions filled from a column of the index */
-    u32 check[4]; /* column | earlier column that it must equal << 8, NO_COLUMN: its register */
-} emission;
-enum { NO_COLUMN = 255 };
-
-typedef struct machine {
-    eg *g;
-    eg_search *s;
-    const eg_rule *r;
-    const eg_headrow *heads;
-    u32 w; /* watermark */
-    bool need_new;
-    u32 inner; /* atoms whose class is a child of another atom */
-    u32 nplans, swaps;
-    u64 ticks, due; /* work so far, when to poll next */
-    i64 variant;
-    u32 regs[EG_MAX_VARS];
-    u32 nodes[EG_MAX_ATOMS];
-    /* atoms without variables below them, found before the search */
-    bool fixed[EG_MAX_ATOMS];
-    u64 work[EG_MAX_ATOMS]; /* spent on lists where a pair index would answer */
-    eg_pair_index pair[EG_MAX_ATOMS];
-    bool indexable[EG_MAX_ATOMS]; /* its operator has one head: an index of classes answers */
-    const eg_class_index *index[EG_MAX_ATOMS]; /* that answers for the atom; NULL: ask */
-    const step *emits[EG_MAX_ATOMS]; /* the step that the atom's emission is for */
-    emission emission[EG_MAX_ATOMS];
-    plan plans[MAX_PLANS];
-} machine;
-
-/* ---- results ------------------------------------------------------------------------------- */
-
-/* Rows are copied ROW_WORDS words at a time: the last one may write past its end. */
-enum { ROW_WORDS = 4 };
-
-static i64 block_size(u32 cap)
-{
-    return (i64)sizeof(eg_block) + 4 * ((i64)cap + ROW_WORDS);
-}
-
-/* Blocks double up to LARGE_WORDS; the next is a large page. While the e-graph is small, SPARE_WORDS in
- * blocks of some size are kept for the next search: fresh memory is not cheap. */
-enum { SOME_WORDS = 1 << 12, LARGE_WORDS = 1 << 17, SPARE_WORDS = 4 << 19, SPARE_BELOW = 32 << 20 };
-enum { BLOCK_WORDS = (1 << 19) - sizeof(eg_block) / 4 - ROW_WORDS };
-
-void eg_matches_drop(eg *g, eg_matches *m)
-{
-    eg_block *b = m->first;
-    m->first = b->next;
-    if (g->bytes >= SPARE_BELOW) {
-        eg_spare_free(g);
-    } else if (b->cap >= SOME_WORDS && g->spare_words + b->cap <= SPARE_WORDS) {
-        b->next = g->spare;
-        g->spare = b;
-        g->spare_words += b->cap;
-        return;
-    }
-    g->scratch_bytes -= block_size(b->cap);
-    eg_free(g, b, block_size(b->cap));
-}
-
-void eg_spare_free(eg *g)
-{
-    while (g->spare) {
-        eg_block *b = g->spare;
-        g->spare = b->next;
-        g->spare_words -= b->cap;
-        g->scratch_bytes -= block_size(b->cap);
-        eg_free(g, b, block_size(b->cap));
-    }
-}
-
-void eg_matches_free(eg *g, eg_matches *m)
-{
-    while (m->first)
-        eg_matches_drop(g, m);
-    *m = (eg_matches){0};
-}
-
-static u32 *row_slot(eg *g, eg_matches *m)
-{
-    eg_block *b = m->last;
-    if (UNLIKELY(!b || b->used + m->width > b->cap)) {
-        u32 cap = !b ? MAX(64, m->width) : b->cap < LARGE_WORDS ? 2 * b->cap : BLOCK_WORDS;
-        eg_block *fresh = g->spare;
-        if (fresh && cap >= SOME_WORDS) {
-            cap = fresh->cap;
-            g->spare = fresh->next;
-            g->spare_words -= cap;
-        } else {
-            fresh = eg_resize(g, NULL, 0, block_size(cap));
-            if (!fresh)
-                return NULL;
-            g->scratch_bytes += block_size(cap);
-        }
-        *fresh = (eg_block){.cap = cap};
-        if (b)
-            b->next = fresh;
-        else
-            m->first = fresh;
-        m->last = b = fresh;
-    }
-    u32 *row = b->at + b->used;
-    b->used += m->width;
-    m->count++;
-    return row;
-}
+enum { TICKS = 4096 }; /* of work between two polls */
 
 static bool yield(machine *m)
 {
@@ -149,11 +20,14 @@ static bool yield(machine *m)
     s->found++;
     if (!s->out)
         return false;
-    u32 *row = row_slot(m->g, s->out);
-    if (UNLIKELY(!row)) {
+    eg_block *b = eg_row_block(m->g, s->out);
+    if (UNLIKELY(!b)) {
         s->failed = true;
         return true;
     }
+    u32 *row = b->at + b->used;
+    b->used += s->out->width;
+    s->out->count++;
     const eg_rule *r = m->r;
     for (u32 i = 0; i < r->nsave; i++)
         row[i] = m->regs[r->save[i]];
@@ -164,24 +38,9 @@ static bool yield(machine *m)
     }
     return false;
 }
-
 /* ---- the machine --------------------------------------------------------------------------- */
 
 static bool exec(machine *m, u32 p, bool any_new);
-static u32 make_plan(machine *m, u32 done, u64 bound, bool first);
-static void bind_atom(const eg_atom *a, u64 *bound);
-
-/* The plan node after a step; 0: every atom is matched. */
-static u32 plan_after(machine *m, u32 p, step *st)
-{
-    if (!st->child) {
-        u64 bound = m->plans[p].bound;
-        bind_atom(&m->r->atoms.at[st->atom], &bound);
-        u32 child = make_plan(m, m->plans[p].done | 1u << st->atom, bound, false);
-        st->child = child + 1;
-    }
-    return st->child - 1;
-}
 
 /* Children in the order of `swap`; true to stop. */
 static inline bool bind_kids(machine *m, const step *st, const eg_atom *a, u32 n, const u32 *rec,
@@ -400,135 +259,11 @@ static bool exec_pair(machine *m, const step *st, const eg_atom *a, u32 i, bool 
 
 /* ---- class index --------------------------------------------------------------------------- */
 
-static void plan_emission(const eg_rule *r, const step *st, const eg_atom *a, emission *x)
-{
-    x->npatch = x->ncheck = 0;
-    for (u32 i = 0; i < r->nsave; i++) {
-        for (u32 j = 0; j < a->arity; j++) {
-            if (a->kids[j] == r->save[i] && (st->bind >> j & 1)) {
-                x->at[x->npatch] = i;
-                x->column[x->npatch++] = j;
-            }
-        }
-    }
-    for (u32 j = 0; j < a->arity; j++) {
-        if (st->bind >> j & 1)
-            continue;
-        u32 same = NO_COLUMN;
-        for (u32 first = 0; first < j; first++) {
-            if (a->kids[first] == a->kids[j] && (st->bind >> first & 1))
-                same = first;
-        }
-        x->check[x->ncheck++] = j | same << 8;
-    }
-}
-
-/* Does the tuple agree where the atom's children are bound or repeated? */
-static inline bool agrees(const machine *m, const emission *x, const eg_atom *a, const u32 *kid)
-{
-    for (u32 k = 0; k < x->ncheck; k++) {
-        u32 j = x->check[k] & 255, same = x->check[k] >> 8;
-        if (kid[j] != (same == NO_COLUMN ? m->regs[a->kids[j]] : kid[same]))
-            return false;
-    }
-    return true;
-}
-
-/* A row of the block for each tuple of a range that agrees: `row`, with what the tuple brings. Returns
- * where the next one goes; without a block (at NULL) only counts. */
-static u32 *write_rows(const machine *m, const emission *e, const eg_atom *a, u32 k,
-                       const eg_class_index *x, u32 from, u32 end, const u32 *row, u32 width,
-                       u32 *at, i64 *found)
-{
-    const u32 arity = a->arity, *kid = x->kids + (size_t)from * arity;
-    if (LIKELY(at && !e->ncheck && e->npatch == 2 && width <= ROW_WORDS)) {
-        const u32 p = e->at[0], q = e->at[1], i = e->column[0], j = e->column[1];
-        *found = end - from;
-        for (; from < end; from++, kid += arity, at += width) {
-            memcpy(at, row, 4 * ROW_WORDS);
-            at[p] = kid[i];
-            at[q] = kid[j];
-        }
-        return at;
-    }
-    *found = 0;
-    for (; from < end; from++, kid += arity) {
-        if (!agrees(m, e, a, kid))
-            continue;
-        ++*found;
-        if (!at)
-            continue;
-        for (u32 i = 0; i < width; i += ROW_WORDS)
-            memcpy(at + i, row + i, 4 * ROW_WORDS);
-        for (u32 i = 0; i < e->npatch; i++)
-            at[e->at[i]] = kid[e->column[i]];
-        if (x->node)
-            at[m->r->nsave + 1 + k] = x->node[from];
-        at += width;
-    }
-    return at;
-}
-
-/* Writes a match for each tuple of a range: the last step, where nearly all matches are made. */
-static bool emit(machine *m, const step *st, const eg_atom *a, const eg_class_index *x, u32 from,
-                 u32 to)
-{
-    eg_search *s = m->s;
-    const eg_rule *r = m->r;
-    eg_matches *out = s->out;
-    u32 row[EG_MAX_VARS + 1 + EG_MAX_ATOMS + ROW_WORDS];
-    if (UNLIKELY(m->emits[st->atom] != st)) {
-        plan_emission(r, st, a, &m->emission[st->atom]);
-        m->emits[st->atom] = st;
-    }
-    const emission *e = &m->emission[st->atom];
-    for (u32 i = 0; i < r->nsave; i++)
-        row[i] = m->regs[r->save[i]];
-    if (s->wide) {
-        row[r->nsave] = m->swaps;
-        memcpy(row + r->nsave + 1, m->nodes, 4 * (size_t)r->atoms.n);
-    }
-    while (from < to) {
-        if (UNLIKELY(s->limit >= 0 && s->found >= s->limit)) {
-            for (; from < to && !agrees(m, e, a, x->kids + (size_t)from * a->arity); from++) {
-            }
-            s->cut = from < to;
-            return s->cut;
-        }
-        /* as many as the limit and the block allow */
-        i64 room = s->limit >= 0 ? s->limit - s->found : INT64_MAX, found;
-        u32 width = out ? out->width : 0, *at = NULL;
-        if (out) {
-            eg_block *b = out->last;
-            if (!b || b->used + width > b->cap) {
-                if (UNLIKELY(!row_slot(m->g, out))) {
-                    s->failed = true;
-                    return true;
-                }
-                b = out->last;
-                b->used -= width;
-                out->count--;
-            }
-            room = MIN(room, (i64)((b->cap - b->used) / width));
-            at = b->at + b->used;
-        }
-        u32 end = (u32)MIN((i64)to, from + room);
-        at = write_rows(m, e, a, st->atom, x, from, end, row, width, at, &found);
-        from = end;
-        s->found += found;
-        if (out) {
-            out->last->used = (u32)(at - out->last->at);
-            out->count += found;
-        }
-    }
-    return false;
-}
-
 static bool index_range(machine *m, const step *st, const eg_atom *a, const eg_class_index *x,
                         u32 from, u32 to, u32 i, bool any_new)
 {
     if (!i && !a->commutative)
-        return (!m->need_new || any_new) && emit(m, st, a, x, from, to);
+        return (!m->need_new || any_new) && eg_emit(m, st, a, x, from, to);
     u32 arity = a->arity, swaps = a->commutative ? 2 : 1;
     for (u32 e = from; e < to; e++) {
         const u32 *kid = x->kids + (size_t)e * arity;
@@ -643,7 +378,7 @@ static bool exec(machine *m, u32 p, bool any_new)
             }
         }
     }
-    u32 i = LIKELY(st->child) ? st->child - 1 : plan_after(m, p, st);
+    u32 i = LIKELY(st->child) ? st->child - 1 : eg_plan_after(m, p, st);
     const eg_atom *a = &m->r->atoms.at[st->atom];
     if (poll(m, 1))
         return true;
@@ -663,131 +398,7 @@ static bool exec(machine *m, u32 p, bool any_new)
     }
 }
 
-/* ---- planning ------------------------------------------------------------------------------ */
-
-static u32 delta_size(const eg_log *l, u32 w)
-{
-    u32 e = eg_log_first(l, w);
-    return e < l->nepochs ? l->n - l->epoch[e].start : 0;
-}
-
-/* Cost class of running atom k next, given the bound variables; fills the step. */
-static u64 plan_atom(machine *m, u32 k, u64 bound, bool first, u8 filter, step *st)
-{
-    const eg *g = m->g;
-    const eg_atom *a = &m->r->atoms.at[k];
-    *st = (step){.filter = filter, .atom = k};
-    st->class_bound = bound >> a->cvar & 1;
-    if (a->op == EG_OP_CLASSES) {
-        st->kind = st->class_bound ? STEP_CHECK : STEP_CLASSES;
-        return st->class_bound ? 0 : filter == TUPLE_NEW ? delta_size(&g->log[0], m->w) + 1
-                                                          : g->nclasses + 1u;
-    }
-    st->payload_bound = a->payload_var && (bound >> (a->payload_var - 1) & 1);
-    bool all = !a->payload_var || st->payload_bound;
-    u64 seen = bound;
-    i64 up = -1;
-    u32 up_uses = 0;
-    for (u32 j = 0; j < a->arity; j++) {
-        u32 v = a->kids[j];
-        if (!(seen >> v & 1)) {
-            st->bind |= (u64)1 << j;
-            all = false;
-        }
-        if (bound >> v & 1) {
-            u32 uses = first ? eg_body_of(g, m->regs[v])->nuses : 1;
-            if (up < 0 || uses < up_uses) {
-                up = j;
-                up_uses = uses;
-            }
-        }
-        seen |= (u64)1 << v;
-    }
-    st->up_slot = up < 0 ? 0 : (u32)up;
-    const eg_log *l = &g->log[a->op];
-    u64 scan = filter == TUPLE_NEW ? delta_size(l, m->w) : l->visible;
-    if (all) {
-        st->kind = STEP_LOOK;
-        return 0;
-    }
-    if (first) { /* classes known now are the fixed ones: their lists can be counted */
-        u64 best = scan * (m->inner >> k & 1 ? 3 : 1); /* going up walks lists, going down may not */
-        st->kind = STEP_SCAN;
-        if (up >= 0 && up_uses < best) {
-            st->kind = STEP_UP;
-            best = up_uses;
-        }
-        if (st->class_bound && eg_body_of(g, m->regs[a->cvar])->nmembers < best) {
-            st->kind = STEP_DOWN;
-            best = eg_body_of(g, m->regs[a->cvar])->nmembers;
-        }
-        return best + 1;
-    }
-    if (st->class_bound) {
-        st->kind = STEP_DOWN;
-        st->or_up = up >= 0;
-        return up >= 0 ? 1 : 2 + l->visible / MAX(g->nclasses, 1);
-    }
-    if (up >= 0) {
-        st->kind = STEP_UP;
-        return 3 + 2 * (u64)l->visible / MAX(g->nclasses, 1);
-    }
-    st->kind = STEP_SCAN;
-    return 1000 + scan;
-}
-
-static void bind_atom(const eg_atom *a, u64 *bound)
-{
-    *bound |= (u64)1 << a->cvar;
-    for (u32 j = 0; j < a->arity; j++)
-        *bound |= (u64)1 << a->kids[j];
-    if (a->payload_var)
-        *bound |= (u64)1 << (a->payload_var - 1);
-}
-
-static u8 filter_of(u32 k, i64 variant)
-{
-    return variant < 0 || k > variant ? TUPLE_ANY : k == variant ? TUPLE_NEW : TUPLE_OLD;
-}
-
-/* A node of the plan; 0 when no atom is left. The first step's candidates were counted exactly, so
- * only the best is kept; later ones are compared at run time. */
-static u32 make_plan(machine *m, u32 done, u64 bound, bool first)
-{
-    const eg_rule *r = m->r;
-    u64 cost[MAX_CHOICES];
-    step best[MAX_CHOICES];
-    u32 n = 0, most = first || m->nplans + EG_MAX_ATOMS > MAX_PLANS ? 1 : MAX_CHOICES;
-    i64 v = m->variant;
-    for (u32 k = 0; k < (u32)r->atoms.n; k++) {
-        if (done >> k & 1 || (first && v >= 0 && !m->fixed[v] && k != v))
-            continue;
-        step st;
-        u64 c = plan_atom(m, k, bound, first, filter_of(k, v), &st);
-        u32 i = n < most ? n++ : n;
-        if (i == n && c >= cost[n - 1])
-            continue;
-        if (i == n)
-            i--;
-        for (; i > 0 && cost[i - 1] > c; i--) {
-            cost[i] = cost[i - 1];
-            best[i] = best[i - 1];
-        }
-        cost[i] = c;
-        best[i] = st;
-    }
-    if (!n)
-        return 0;
-    while (n > 1 && (cost[0] == 0 || cost[n - 1] >= 1000)) /* look-ups first, scans last */
-        n--;
-    u32 p = ++m->nplans;
-    plan *at = &m->plans[p];
-    at->n = n;
-    at->done = done;
-    at->bound = bound;
-    memcpy(at->at, best, n * sizeof *best);
-    return p;
-}
+/* ---- the search ---------------------------------------------------------------------------- */
 
 /* `variant` is the atom to be new, -1 for all matches. */
 static void run_variant(machine *m, u64 bound, i64 variant)
@@ -810,7 +421,7 @@ static void run_variant(machine *m, u64 bound, i64 variant)
     for (u32 k = 0; k < (u32)r->atoms.n; k++)
         m->emits[k] = NULL;
     m->swaps = 0;
-    u32 p = make_plan(m, done, bound, true);
+    u32 p = eg_plan_make(m, done, bound, true);
     if (p)
         exec(m, p, any_new);
     else if (!m->need_new || any_new)
@@ -867,7 +478,7 @@ void eg_search_run(eg_search *s)
             s->failed = true;
             return;
         }
-        delta += delta_size(&g->log[op], s->watermark);
+        delta += eg_delta_size(&g->log[op], s->watermark);
     }
     if (s->watermark && !s->full && delta == 0)
         return;
@@ -916,12 +527,12 @@ void eg_search_run(eg_search *s)
             start_delta += eg_rec(g, m.nodes[k])[N_STAMP] >> 2 >= m.w ? g->alive : 0;
             continue;
         }
-        start_delta += plan_atom(&m, k, bound, true, TUPLE_NEW, &st);
-        start_all = MIN(start_all, plan_atom(&m, k, bound, true, TUPLE_ANY, &st));
+        start_delta += eg_plan_atom(&m, k, bound, true, TUPLE_NEW, &st);
+        start_all = MIN(start_all, eg_plan_atom(&m, k, bound, true, TUPLE_ANY, &st));
     }
     if (s->delta_only || start_delta <= start_all) {
         for (u32 k = 0; k < natoms && !s->cut && !s->failed; k++) {
-            if (delta_size(&g->log[r->atoms.at[k].op], m.w))
+            if (eg_delta_size(&g->log[r->atoms.at[k].op], m.w))
                 run_variant(&m, bound, k);
         }
     } else {

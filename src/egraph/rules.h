@@ -91,7 +91,7 @@ void eg_rule_read(eg_lang *l, arena *a, const char *file, const sx *form, eg_rul
 /* A pattern as a rule without a right side; root class in save[0]. Throws. */
 eg_rule *eg_pattern_read(eg_lang *l, arena *a, const char *file, const sx *form);
 
-/* ---- match.c ------------------------------------------------------------------------------- */
+/* ---- match.c, rows.c ----------------------------------------------------------------------- */
 
 typedef struct eg_block {
     struct eg_block *next;
