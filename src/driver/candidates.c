@@ -23,17 +23,17 @@ static bool is_over(void *user)
     return rt_now() > p->deadline || (p->cancel && *p->cancel);
 }
 
-ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_options *options,
-                            f64 seconds, i64 most, rt_peaks peaks, search_times *times)
+/* The e-graph of a program, searched as far as `poll` lets it. */
+static rl_graph *search_graph(arena *a, const ir_program *p, const eqf_optimize_options *options,
+                              polling *poll, bool explain)
 {
-    f64 started = rt_now();
-    polling poll = {started + seconds, options->cancel};
     rl_graph_options graph = {.rules = rl_ruleset_shipped(a),
                               .fp = driver_rounding(options->accuracy),
                               .parameters_are_inputs = options->parameters_are_inputs,
+                              .explain = explain,
                               .limits = eqf_limits_default(),
                               .cancelled = is_over,
-                              .user = &poll};
+                              .user = poll};
     graph.limits.iterations = -1;
     graph.limits.nodes = MOST_NODES;
     graph.limits.seconds = -1;
@@ -41,6 +41,15 @@ ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_op
     rl_graph_saturate(g, NULL);
     rl_graph_tile(g, NULL);
     rl_graph_fuse(g, RL_FUSE_LATE);
+    return g;
+}
+
+ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_options *options,
+                            f64 seconds, i64 most, rt_peaks peaks, search_times *times)
+{
+    f64 started = rt_now();
+    polling poll = {started + seconds, options->cancel};
+    rl_graph *g = search_graph(a, p, options, &poll, false);
     times->saturate_s = rt_now() - started;
     ex_options extraction = {.most = most,
                              .rates = {1e9 * peaks.gflops, 1e9 * peaks.gbps, 0},
@@ -49,4 +58,29 @@ ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_op
     ex_report found = ex_search(a, g, &extraction);
     times->extract_s = rt_now() - started - times->saturate_s;
     return found;
+}
+
+const char *driver_derive(arena *a, const ir_program *p, const ir_program *form,
+                          const eqf_optimize_options *options, f64 seconds, const char **why_not)
+{
+    eqf_ctx *ctx = arena_ctx(a);
+    polling poll = {rt_now() + seconds, options->cancel};
+    arena *scratch = arena_child(a);
+    const char *volatile text = NULL;
+    *why_not = NULL;
+    trap t;
+    TRY (ctx, t) {
+        rl_graph *g = search_graph(scratch, p, options, &poll, true);
+        if (is_over(&poll))
+            eqf_throw(ctx, EQF_E_LIMIT, NULL, NULL, "the time for it was over");
+        text = rl_graph_derive(g, a, form, why_not);
+    }
+    arena_free(scratch);
+    if (t.status != EQF_OK && t.status != EQF_E_LIMIT && t.status != EQF_E_UNSUPPORTED)
+        eqf_rethrow(ctx, t.status);
+    if (t.status != EQF_OK) {
+        *why_not = arena_strdup(a, eqf_diag_get(ctx, eqf_diag_count(ctx) - 1).message);
+        eqf_ctx_clear(ctx);
+    }
+    return text;
 }

@@ -32,6 +32,7 @@ bool contest_try(contest *c, const ir_program *form);
 
 /* A way to cut the program. */
 typedef struct parting {
+    i64 size; /* reductions of a part */
     pt_partition cut;
     contest **of;              /* by part; NULL: it stays as it is */
     const ir_program **joined; /* the forms that were put together last, by part */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "driver/making.h"
+#include "driver/proof.h"
 
 void describe_package(making *m)
 {
@@ -77,26 +78,16 @@ void describe_texts(making *m)
 {
     const eqf_program *p = m->program;
     pk_add(m->writer, "program.eqf", p->text, (i64)strlen(p->text));
-    str proof = str_new(m->a);
-    if (m->ir == p->ir) {
-        str_printf(&proof,
-                   "; The kernels compute program.eqf as it was read: the derivation has no step.\n"
-                   "(derivation (format 1)\n  (from \"%s\")\n  (to \"%s\")\n  (steps))\n",
-                   p->digest, p->digest);
-    } else {
-        str form = str_new(m->a);
-        ir_print(&form, m->ir);
-        char digest[33];
-        digest_hex(str_text(&form), form.n, digest);
-        str_printf(&proof,
-                   "; The kernels compute the form below, which the search found in the e-graph of\n"
-                   "; program.eqf. It was verified by value; its steps are not recorded here.\n"
-                   "(derivation (format 1)\n  (from \"%s\")\n  (to \"%s\")\n"
-                   "  (verified by-value))\n",
-                   p->digest, digest);
-        str_add(&proof, str_text(&form));
-    }
-    pk_add(m->writer, "proof.eqf", str_text(&proof), proof.n);
+    /* whole and true from the start; improve.c replaces it once the search is over */
+    proof why = {.computes = m->ir == p->ir ? NULL : m->ir,
+                 .fp = driver_rounding(m->options.accuracy),
+                 .parameters_are_inputs = m->options.parameters_are_inputs};
+    memcpy(why.digest, p->digest, sizeof why.digest);
+    vec_push(m->a, &why.parts,
+             (proof_part){.uses = 1, .form = m->ir, .why_not = "the search was not over"});
+    str text = str_new(m->a);
+    proof_print(&text, &why);
+    pk_add(m->writer, "proof.eqf", str_text(&text), text.n);
     str header = str_new(m->a);
     pk_print_header(&header, &m->package);
     pk_add(m->writer, "equiforge_model.h", str_text(&header), header.n);

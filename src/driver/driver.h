@@ -9,6 +9,8 @@
  *     parts.c     the parts of a program that are searched by themselves, with their data
  *     contest.c   forms of one program compete
  *     candidates.c  a program ─► programs that compute the same, cheapest first
+ *     proof.c     proof.eqf: why a package's form computes its program; written and replayed
+ *     explain.c   what a package is made of, for people
  *     make.c      a program ─► a verified and timed package
  *     describe.c  what a package says about itself
  *     verify.c    a built package against the reference interpreter, in a child
@@ -125,6 +127,10 @@ typedef struct search_times {
  * when the program is too large for one search. */
 ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_options *options,
                             f64 seconds, i64 most, rt_peaks peaks, search_times *times);
+/* Why the form computes what p does: a derivation (rules/graph.h), by the same search again, with
+ * explanations, for `seconds` at most. NULL and *why_not when there is none. */
+const char *driver_derive(arena *a, const ir_program *p, const ir_program *form,
+                          const eqf_optimize_options *options, f64 seconds, const char **why_not);
 
 /* ---- compare.c --------------------------------------------------------------------------------
  */

@@ -8,9 +8,12 @@
 
 #include "driver/contest.h"
 #include "driver/improve.h"
+#include "driver/proof.h"
 
 #define SEARCH_SHARE 0.2 /* of the budget */
 #define MOST_CANDIDATES 16
+#define PROOF_SHARE 0.05 /* of the budget, for deriving and checking what was chosen */
+#define PROOF_S 5.0      /* no more than that */
 #define SMALL_SHARE 0.02 /* of a run; a part below it gets a try or two */
 
 typedef struct improving {
@@ -18,6 +21,9 @@ typedef struct improving {
     making *m;
     partings parts;
     f64 started, budget, build_s; /* of the whole, as it is */
+    f64 proof_s;                  /* for deriving and checking what was chosen */
+    const parting *chosen;        /* the best of the whole is put together so; NULL: in one piece */
+    const ir_program **forms;     /* of its parts */
 } improving;
 
 static f64 left(const improving *x)
@@ -86,7 +92,11 @@ static void join_parts(improving *x)
                                    m->report.unfused_us));
         m->subgraphs = next->cut.use_count;
         m->distinct_subgraphs = next->cut.part_count;
-        contest_try(x->whole, parts_join(m->a, m->ir, next));
+        if (contest_try(x->whole, parts_join(m->a, m->ir, next))) {
+            x->chosen = next;
+            x->forms = arena_copy(m->a, next->joined,
+                                  next->cut.part_count * (i64)sizeof *next->joined);
+        }
         m->subgraphs = m->distinct_subgraphs = 1;
         m->report.candidates++;
     }
@@ -123,7 +133,8 @@ static bool try_round(improving *x, i64 round)
         make_begin(m, arena_printf(m->a, "trying %lld of %lld%s, best %.3g us, as read %.3g us",
                                    (long long)c->next + 1, (long long)c->found.n, of,
                                    m->report.best_us, m->report.unfused_us));
-        contest_try(c, c->found.at[c->next++].program);
+        if (contest_try(c, c->found.at[c->next++].program) && c == x->whole)
+            x->chosen = NULL;
         any = true;
     }
     return any;
@@ -158,13 +169,97 @@ static void run_rounds(improving *x)
     }
 }
 
+/* ---- why it is right ---------------------------------------------------------------------------- */
+
+typedef struct patience {
+    f64 deadline;
+    const volatile bool *cancel;
+} patience;
+
+static bool is_spent(void *user)
+{
+    const patience *p = user;
+    return rt_now() > p->deadline || (p->cancel && *p->cancel);
+}
+
+static proof_part part_of(const improving *x, i64 i)
+{
+    const ir_program *as_read = x->chosen ? x->chosen->cut.parts[i].program : x->m->ir;
+    const ir_program *form = x->chosen ? x->forms[i] : x->whole->best;
+    return (proof_part){.program = as_read,
+                        .form = form == as_read ? NULL : form,
+                        .uses = x->chosen ? x->chosen->cut.parts[i].uses : 1};
+}
+
+/* Only what was checked is claimed: proofs that a reader of the package would refuse are left out. */
+static void keep_what_holds(improving *x, proof *p, arena *a, patience *patient)
+{
+    const eqf_program *program = x->m->program;
+    str text = str_new(a);
+    proof_print(&text, p);
+    trap t;
+    const char *volatile why = NULL;
+    proof *volatile read = NULL;
+    TRY (x->m->ctx, t) {
+        read = proof_read(a, "proof.eqf", str_text(&text), text.n, program->text,
+                          (i64)strlen(program->text));
+        proof_replay(a, read, is_spent, patient);
+    }
+    if (t.status == EQF_E_NO_MEMORY || t.status == EQF_E_INTERRUPTED)
+        eqf_rethrow(x->m->ctx, t.status);
+    if (t.status != EQF_OK) {
+        why = arena_strdup(a, eqf_diag_get(x->m->ctx, 0).message);
+        eqf_ctx_clear(x->m->ctx);
+    }
+    for (i64 i = 0; i < p->parts.n; i++) {
+        const char *refused = why ? why : read->parts.at[i].refused;
+        if (!p->parts.at[i].derivation || !refused)
+            continue;
+        p->parts.at[i].derivation = NULL;
+        p->parts.at[i].why_not = refused;
+    }
+}
+
+/* The package at the path gets the derivation of its form. */
+static void prove(improving *x, const char *path)
+{
+    making *m = x->m;
+    if (x->whole->best == m->ir)
+        return;
+    make_begin(m, "proving");
+    arena *a = arena_child(m->a);
+    patience patient = {rt_now() + x->proof_s, m->options.cancel};
+    proof p = {.computes = x->whole->best,
+               .fp = driver_rounding(m->options.accuracy),
+               .parameters_are_inputs = m->options.parameters_are_inputs,
+               .cut = x->chosen ? x->chosen->size : 0};
+    memcpy(p.digest, m->program->digest, sizeof p.digest);
+    for (i64 i = 0; i < (x->chosen ? x->chosen->cut.part_count : 1); i++) {
+        proof_part part = part_of(x, i);
+        f64 seconds = (patient.deadline - rt_now()) / 2; /* the other half is for checking */
+        if (part.form && seconds > 0)
+            part.derivation =
+                driver_derive(a, part.program, part.form, &m->options, seconds, &part.why_not);
+        else if (part.form)
+            part.why_not = "the time for it was over";
+        vec_push(a, &p.parts, part);
+    }
+    keep_what_holds(x, &p, a, &patient);
+    str text = str_new(a);
+    proof_print(&text, &p);
+    pk_replace(a, path, "proof.eqf", str_text(&text), text.n);
+    arena_free(a);
+}
+
 void improve(making *m, const char *path, f64 started, f64 budget)
 {
     improving x = {.m = m, .started = started, .budget = budget, .build_s = rt_now() - started};
     m->report.stop = "budget";
     if (m->package.kernel_count == 0 || left(&x) <= 0)
         return;
-    m->deadline = started + budget;
+    x.proof_s = MIN(PROOF_SHARE * budget, PROOF_S);
+    x.budget -= x.proof_s;
+    m->deadline = started + x.budget;
     x.whole = contest_new(m, path, true);
     make_begin(m, "searching");
     x.parts = parts_find(x.whole);
@@ -175,4 +270,5 @@ void improve(making *m, const char *path, f64 started, f64 budget)
     count_parts(&x);
     if (t.status != EQF_OK)
         eqf_rethrow(m->ctx, t.status);
+    prove(&x, path);
 }

@@ -188,7 +188,7 @@ partings parts_find(contest *whole)
         if (!is_new)
             continue;
         need(&x, m->ir, &cut);
-        all.at[all.n++].cut = cut;
+        all.at[all.n++] = (parting){.size = sizes[k], .cut = cut};
     }
     if (all.n == 0)
         return all;

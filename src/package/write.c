@@ -283,6 +283,44 @@ void pk_add(pk_writer *w, const char *name, const void *data, i64 n)
     pk_add_parts(w, name, &(file_part){data, n}, 1);
 }
 
+static void take(pk_writer *w, int from, const char *path, const rt_file *f)
+{
+    if (linkat(from, f->name, w->lock, f->name, 0) == 0) { /* nothing writes to it any more */
+        list(w, f->name, f->bytes, f->digest);
+        return;
+    }
+    arena *scratch = arena_child(w->a);
+    i64 n;
+    const void *data = file_map(scratch, arena_printf(scratch, "%s/%s", path, f->name), &n);
+    pk_add(w, f->name, data, n);
+    arena_free(scratch);
+}
+
+void pk_replace(arena *a, const char *path, const char *name, const void *data, i64 n)
+{
+    arena *own = arena_child(a);
+    i64 size;
+    const char *plan = arena_printf(own, "%s/" RT_PLAN_FILE, path);
+    const char *text = file_read(own, plan, 1 << 30, &size);
+    rt_package *package = rt_plan_read(own, plan, text, size);
+    pk_writer *w = pk_begin(own, path);
+    int from = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (from < 0)
+        io_error(w, path, "open");
+    trap t;
+    TRY (w->ctx, t)
+        for (i64 i = 0; i < package->files.n; i++)
+            if (strcmp(package->files.at[i].name, name) != 0)
+                take(w, from, path, &package->files.at[i]);
+    close(from);
+    if (t.status)
+        eqf_rethrow(w->ctx, t.status);
+    pk_add(w, name, data, n);
+    pk_seal(w, package);
+    pk_commit(w);
+    arena_free(own);
+}
+
 const char *pk_adopt_as_digest(pk_writer *w, const char *name, const char *prefix,
                                const char *suffix)
 {

@@ -486,6 +486,8 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
     g->reads_payloads = true;
     replaying r = {g, own, file, text, text_n, derivation};
     rl_terms *t = rl_terms_new(g, own);
+    if (form->outputs.n != p->outputs.n)
+        refuse(&r, derivation, "the form has another number of outputs");
     const u32 *left = spell(t, p), *right = spell(t, form);
     VEC(const sx *) proofs = {0};
     for (i64 i = 1; i < derivation->n; i++) {

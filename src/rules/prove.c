@@ -82,6 +82,8 @@ static eqf_verdict judge_step(void *user, const char *reason, const char *left, 
 {
     rl_graph *g = user;
     eqf_verdict verdict;
+    if (g->options.cancelled && g->options.cancelled(g->options.user))
+        eqf_throw(g->ctx, EQF_E_LIMIT, NULL, NULL, "the time for checking a proof was over");
     if (strcmp(reason, "normalise") == 0)
         return judge_normalise(g, left, right);
     if (rl_generated_step(g, reason, left, right, &verdict))

@@ -1,0 +1,231 @@
+/* proof.eqf: derivations of the forms that the search finds, of a whole and of its parts, are written,
+ * read back and replayed; a file with one thing changed is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "driver/contest.h"
+#include "driver/proof.h"
+
+static const rt_peaks peaks = {100, 10};
+
+static const char *read_text(arena *a, const char *name, i64 *n)
+{
+    const char *path = arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, name);
+    const char *written = file_read(a, path, 1 << 20, n);
+    ir_program *p = ir_read(a, path, written, *n);
+    str text = str_new(a);
+    ir_print(&text, p);
+    *n = text.n;
+    return str_text(&text);
+}
+
+/* Candidate k of the program, or NULL. */
+static const ir_program *form_of(arena *a, const ir_program *p, i64 k)
+{
+    eqf_optimize_options o = {0};
+    search_times times;
+    ex_report found = driver_candidates(a, p, &o, 60, k + 1, peaks, &times);
+    return k < found.n ? found.at[k].program : NULL;
+}
+
+static void add_part(arena *a, proof *p, const ir_program *program, const ir_program *form, i64 uses)
+{
+    eqf_optimize_options o = {0};
+    proof_part part = {.program = program, .form = form, .uses = uses};
+    if (form)
+        part.derivation = driver_derive(a, program, form, &o, 60, &part.why_not);
+    vec_push(a, &p->parts, part);
+}
+
+static proof start(const ir_program *p, const char *text, i64 n)
+{
+    proof q = {.program = p, .fp = RL_REASSOCIATED};
+    digest_hex(text, n, q.digest);
+    return q;
+}
+
+static const char *printed(arena *a, const proof *p)
+{
+    str s = str_new(a);
+    proof_print(&s, p);
+    return str_text(&s);
+}
+
+/* Reads and replays it; the parts that were refused, -1: the file was. */
+static i64 refused_parts(arena *a, const char *text, const char *program, i64 n, i64 *steps)
+{
+    proof *volatile p = NULL;
+    trap t;
+    TRY (arena_ctx(a), t) {
+        p = proof_read(a, "proof.eqf", text, (i64)strlen(text), program, n);
+        proof_replay(a, p, NULL, NULL);
+    }
+    if (t.status != EQF_OK)
+        return -1;
+    i64 count = 0;
+    for (i64 i = 0; i < p->parts.n; i++) {
+        count += p->parts.at[i].refused != NULL;
+        *steps += p->parts.at[i].report.steps;
+        assert_int_equal(p->parts.at[i].report.assumptions, 0);
+        if (p->parts.at[i].refused)
+            print_message("%s\n", p->parts.at[i].refused);
+    }
+    return count;
+}
+
+static const char *whole_proof(arena *a, const char *text, i64 n, i64 k, const char **why)
+{
+    ir_program *p = ir_read(a, "program.eqf", text, n);
+    const ir_program *form = form_of(a, p, k);
+    if (!form)
+        return NULL;
+    proof q = start(p, text, n);
+    q.computes = form;
+    add_part(a, &q, p, form, 1);
+    *why = q.parts.at[0].why_not;
+    return printed(a, &q);
+}
+
+static void wholes_are_proved(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"rmsnorm_gemm", "attention", "row_statistics", "layernorm_gemm",
+                                        "attention_causal", "rmsnorm_swiglu", "mla", "lora", "ngpt"};
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        for (i64 k = 0; k < 6; k += 3) {
+            arena *a = arena_new(ctx, 0);
+            i64 n, steps = 0;
+            const char *text = read_text(a, names[i], &n), *why;
+            const char *file = whole_proof(a, text, n, k, &why);
+            if (file && why)
+                fail_msg("%s, candidate %lld: %s", names[i], (long long)k, why);
+            if (file && refused_parts(a, file, text, n, &steps) != 0)
+                fail_msg("%s, candidate %lld: %s", names[i], (long long)k,
+                         eqf_diag_count(ctx) ? eqf_diag_get(ctx, 0).message : "refused");
+            assert_true(!file || steps > 0);
+            arena_free(a);
+        }
+    eqf_ctx_free(ctx);
+}
+
+static const char *parts_proof(arena *a, const char *text, i64 n, i64 size)
+{
+    ir_program *p = ir_read(a, "program.eqf", text, n);
+    pt_options o = {size, false};
+    pt_partition cut = pt_cut(a, p, &o);
+    assert_true(cut.use_count > 1);
+    proof q = start(p, text, n);
+    q.cut = size;
+    const ir_program **forms = NEW_N(a, const ir_program *, cut.part_count);
+    for (i64 i = 0; i < cut.part_count; i++) {
+        const ir_program *form = i == 1 ? NULL : form_of(a, cut.parts[i].program, 0);
+        add_part(a, &q, cut.parts[i].program, form, cut.parts[i].uses);
+        if (form && q.parts.at[i].why_not)
+            fail_msg("part %lld: %s", (long long)i, q.parts.at[i].why_not);
+        forms[i] = form ? form : cut.parts[i].program;
+    }
+    q.computes = pt_join(a, p, &cut, forms);
+    return printed(a, &q);
+}
+
+static void parts_are_proved(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"decoder_layers_2", "decoder_layer"};
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        arena *a = arena_new(ctx, 0);
+        i64 n, steps = 0;
+        const char *text = read_text(a, names[i], &n), *file = parts_proof(a, text, n, 5);
+        if (refused_parts(a, file, text, n, &steps) != 0)
+            fail_msg("%s: %s", names[i], eqf_diag_count(ctx) ? eqf_diag_get(ctx, 0).message : "");
+        assert_true(steps > 20);
+        arena_free(a);
+    }
+    eqf_ctx_free(ctx);
+}
+
+/* `text` with the first `from` after `mark` replaced by `to`. */
+static const char *changed(arena *a, const char *text, const char *mark, const char *from,
+                           const char *to)
+{
+    const char *at = strstr(text, mark);
+    at = at ? strstr(at, from) : NULL;
+    assert_non_null(at);
+    return arena_printf(a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+}
+
+static void changed_files_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *mark, *from, *to;
+    } changes[] = {
+        {"(program \"", "\"", "\"0"},                          /* another program's */
+        {"(rounding", "reassoc", "exact"},                     /* rules that were not admitted */
+        {"(derivation", "(derivation", "(derivation (bogus)"},
+        {"(proof shared", "square", "exp"},                    /* a term */
+        {"(proof shared", "scale-leaves-matmul", "divisor-leaves-matmul"}, /* a rule */
+        {"(proof shared", "view.rsqrt", "view.sqrt"},
+        {"(hint", "square", "neg"},                            /* what a loop repairs */
+        {"(computes", "rsqrt", "sqrt"},                        /* the form */
+        {"(computes", ":par K", ":par M"},
+        {"(claim", "(claim ", "(claim 1 "},
+        {"(part 0", "(derivation", "(derivatoin"},
+    };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    i64 n, steps = 0, tried = 0;
+    const char *text = read_text(a, "rmsnorm_gemm", &n), *why, *file = NULL;
+    for (i64 k = 0; k < 8; k++) { /* one with a loop */
+        const char *one = whole_proof(a, text, n, k, &why);
+        if (one && strstr(one, "(hint") && strstr(one, "scale-leaves-matmul"))
+            file = one;
+    }
+    assert_non_null(file);
+    assert_int_equal(refused_parts(a, file, text, n, &steps), 0);
+    for (i64 i = 0; i < COUNT_OF(changes); i++, tried++) {
+        const char *other = changed(a, file, changes[i].mark, changes[i].from, changes[i].to);
+        if (refused_parts(a, other, text, n, &steps) == 0)
+            fail_msg("%s -> %s after %s is accepted", changes[i].from, changes[i].to,
+                     changes[i].mark);
+        eqf_ctx_clear(ctx);
+    }
+    const char *other = changed(a, text, "(program", "K", "K"); /* the same: nothing is wrong */
+    assert_int_equal(refused_parts(a, file, other, n, &steps), 0);
+    arena_free(a);
+    a = arena_new(ctx, 0);
+    text = read_text(a, "decoder_layers_2", &n);
+    file = parts_proof(a, text, n, 5);
+    static const struct {
+        const char *mark, *from, *to;
+    } of_parts[] = {{"(cut", "5", "6"},
+                    {"(part 1", "(uses ", "(uses 1"},
+                    {"(part 0", "(program", "(program other) (program"},
+                    {"(part 0", "(form", "(by-value \"x\") (derivation) (form"}};
+    for (i64 i = 0; i < COUNT_OF(of_parts); i++) {
+        other = changed(a, file, of_parts[i].mark, of_parts[i].from, of_parts[i].to);
+        i64 refused = refused_parts(a, other, text, n, &steps);
+        if (refused == 0 && i != 2) /* the last program of a part counts */
+            fail_msg("%s after %s is accepted", of_parts[i].to, of_parts[i].mark);
+        eqf_ctx_clear(ctx);
+    }
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wholes_are_proved),
+        cmocka_unit_test(parts_are_proved),
+        cmocka_unit_test(changed_files_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
