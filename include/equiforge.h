@@ -346,6 +346,58 @@ typedef struct eqf_bench_result {
 eqf_status eqf_bench(eqf_ctx *ctx, const eqf_model *model, const eqf_bench_options *options,
                      eqf_bench_result *out);
 
+/* ---- explanations ---------------------------------------------------------------------------- */
+
+/* One step of a derivation: by `rule`, `from` equals `to`; long terms are cut off with "...". */
+typedef struct eqf_derived_step {
+    const char *rule, *meaning, *output;
+    const char *from, *to;
+} eqf_derived_step;
+
+/* A part of the program that was searched by itself, or the whole. */
+typedef struct eqf_derived_part {
+    int64_t uses;         /* places in the program */
+    bool changed;         /* else it is computed as it was read */
+    const char *by_value; /* why there is no derivation, only a comparison of values; "": there is one */
+    const char *program, *form; /* .eqf text; form "" unless changed */
+    const eqf_derived_step *steps;
+    size_t step_count;
+    int64_t checked;     /* elementary steps that the checker replayed, when asked for */
+    int64_t assumptions; /* guards among them that it could not judge from the terms */
+    const char *refused; /* the step that does not hold, and why; "" */
+} eqf_derived_part;
+
+typedef struct eqf_kernel {
+    const char *name, *origin; /* origin: the value that it computes */
+    int64_t flops, bytes;      /* of a run */
+    double bound_us;           /* what the peaks in the report allow; 0: not known */
+} eqf_kernel;
+
+typedef struct eqf_explanation {
+    const char *source, *program; /* the file it was made from; program.eqf */
+    const char *form;             /* what the kernels compute, as text; "": the program as it was read */
+    const eqf_derived_part *parts;
+    size_t part_count;
+    const eqf_kernel *kernels;
+    size_t kernel_count;
+    double unfused_us, best_us, roofline; /* when it was made; 0: not known */
+    bool checked; /* every part that has a derivation was replayed, and none was refused */
+    bool proved;  /* checked, and no changed part is by value */
+} eqf_explanation;
+
+typedef struct eqf_explain_options {
+    bool proof; /* replay the derivations with the independent checker */
+    const volatile bool *cancel;
+} eqf_explain_options;
+
+/* Explains the package at `path` from its files alone; no machine code is loaded. *out is freed with
+ * eqf_explanation_free. Errors: EQF_E_IO, EQF_E_NOT_OURS, EQF_E_PARSE, EQF_E_DATA (damaged),
+ * EQF_E_MISMATCH (proof.eqf is about something else than program.eqf). A step that does not hold is
+ * EQF_OK with `checked` false. */
+eqf_status eqf_package_explain(eqf_ctx *ctx, const char *path, const eqf_explain_options *options,
+                               eqf_explanation **out);
+void eqf_explanation_free(eqf_explanation *explanation);
+
 #ifdef __cplusplus
 }
 #endif

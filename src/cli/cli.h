@@ -118,6 +118,7 @@ int cli_optimize(cli_args *args);
 int cli_search(cli_args *args);
 int cli_run(cli_args *args);
 int cli_bench(cli_args *args);
+int cli_explain(cli_args *args);
 int cli_rules_list(cli_args *args);
 int cli_rules_show(cli_args *args);
 int cli_rules_check(cli_args *args);

@@ -70,6 +70,12 @@ static const cli_option bench_options[] = {
     {NULL, NULL, NULL},
 };
 
+static const cli_option explain_options[] = {
+    {"--proof", NULL, "replays the derivation with the independent checker"},
+    {"--form", NULL, "also prints what the kernels compute, as .eqf"},
+    {NULL, NULL, NULL},
+};
+
 static const cli_option rules_list_options[] = {
     {"--document", NULL, "prints them as the page docs/rules.md"},
     {NULL, NULL, NULL},
@@ -129,6 +135,14 @@ static const cli_verb verbs[] = {
      "bandwidth, measured on the spot, would allow (the roofline).\n\n"
      "  equiforge bench model.pkg --threads 1",
      bench_options, cli_bench, 1, 1},
+    {"explain", "PKG [--proof]", "Shows how a package was derived.",
+     "The parts that were searched, the steps from each to the form that was chosen, by rule, and\n"
+     "the kernels with their work. --proof replays every step from the package's files alone, with\n"
+     "a checker that shares no code with the search; exit 4 when one does not hold. From the form to\n"
+     "the kernels the evidence is numeric: `run --check` repeats it.\n\n"
+     "  equiforge explain model.pkg\n"
+     "  equiforge explain model.pkg --proof",
+     explain_options, cli_explain, 1, 1},
     {"rules list", "[--document]", "Lists the rewrite rules in force.",
      "A rule's family, name, what it does to rounding, its two sides and its guards.",
      rules_list_options, cli_rules_list, 0, 0},
