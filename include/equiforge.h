@@ -138,6 +138,19 @@ typedef enum eqf_fuse {
     EQF_FUSE_NODE  /* and so are the independent reductions that one operator uses */
 } eqf_fuse;
 
+/* Which cuts of a value into tiles are tried. */
+typedef enum eqf_refine {
+    EQF_REFINE_MAXIMAL, /* along all of its axes: one tile an axis is legal, so it stands for all */
+    EQF_REFINE_SUBSETS  /* along every set of them: for comparison */
+} eqf_refine;
+
+/* When candidates that are equal to others, or need more reductions for the same, are left out. */
+typedef enum eqf_compaction {
+    EQF_COMPACT_EARLY, /* before they are expanded */
+    EQF_COMPACT_AFTER, /* when all are there: the same are left in the end */
+    EQF_COMPACT_NONE   /* never */
+} eqf_compaction;
+
 typedef struct eqf_search_options {
     eqf_accuracy accuracy;      /* EQF_FAST: rules of class approx too */
     bool parameters_are_inputs; /* else what depends on them alone is computed once */
@@ -145,9 +158,13 @@ typedef struct eqf_search_options {
     size_t rule_count;
     bool force; /* use rules that the rule lab shows to be unsound; ill-typed ones are left out */
     eqf_fuse fuse;
-    double budget_s;     /* wall time of the e-graph's phases; 0: 60 */
+    eqf_refine refine;
+    eqf_compaction compaction;
+    double budget_s;     /* wall time of everything; 0: 60. A quarter is for extraction alone */
     int64_t most_enodes; /* of a subgraph; 0: 100,000 */
-    bool form;           /* write the form of least FLOPs */
+    int64_t most_candidates; /* of a subgraph; 0: 16 */
+    bool form;               /* write the form of least FLOPs of whole tensors */
+    bool kernels;            /* write the kernels of candidates */
     void (*progress)(void *user, const char *stage); /* as in eqf_optimize_options */
     void *user;
     const volatile bool *cancel; /* polled; once true the search stops soon, with what it has */
@@ -170,6 +187,33 @@ typedef struct eqf_search_rule {
     double seconds;
 } eqf_search_rule;
 
+typedef struct eqf_search_reduction {
+    const char *name; /* "+", "max"; of a loop "(max,+)", "rolling(max,+,+)" */
+    const char *over; /* the axes, with a space between */
+} eqf_search_reduction;
+
+/* One program of a subgraph. What it costs is by a rough model of a machine with 100 GFLOP/s, 20 GB/s
+ * and 2 us to start a kernel. */
+typedef struct eqf_search_candidate {
+    int64_t kernels;
+    double flops, bytes, bound_us;
+    const eqf_search_reduction *reductions;
+    size_t reduction_count;
+    const char *form;         /* .eqf text in tiled form, which reads back */
+    const char *kernel_text;  /* kernel IR, for vectors of 32 bytes; NULL unless asked for, or where an
+                                 operator has no kernel */
+} eqf_search_candidate;
+
+/* States are choices of reductions, some still open; structures are complete ones; candidates are
+ * structures with what they store in memory. Nothing where the subgraph could not be tiled. */
+typedef struct eqf_search_extraction {
+    const char *mode; /* "early", "after", "none" */
+    int64_t expanded, pruned; /* states; pruned: left out before */
+    int64_t structures, candidates; /* that were found */
+    bool complete; /* no limit was met: all structures are there but those left out by compaction */
+    double seconds;
+} eqf_search_extraction;
+
 typedef struct eqf_subgraph {
     const char *hash; /* digest of what it computes, whatever its names are */
     int64_t uses;     /* how often it stands in the program */
@@ -183,6 +227,9 @@ typedef struct eqf_subgraph {
     size_t phase_count;
     const eqf_search_rule *rules; /* that matched, in the order in which they first ran */
     size_t rule_count;
+    eqf_search_extraction extraction;
+    const eqf_search_candidate *candidates; /* most promising first */
+    size_t candidate_count;
     double flops;      /* as written; 0 unless a form was asked for */
     double form_flops; /* of the form */
     const char *form;  /* .eqf text of whole tensors, which reads back; NULL unless asked for */
@@ -194,9 +241,9 @@ typedef struct eqf_search_report {
     bool cancelled;
 } eqf_search_report;
 
-/* Builds the e-graphs of the program's subgraphs: rules to saturation, tiles, loops. A program that is
- * too large for one is cut, and parts that compute alike are searched once. Nothing is compiled and no
- * data is read. *out belongs to the program and lives until the next call with it.
+/* Builds the e-graphs of the program's subgraphs, by rules to saturation, tiles, loops, and extracts
+ * candidates. A program that is too large for one is cut, and parts that compute alike are searched once.
+ * Nothing is compiled and no data is read. *out belongs to the program and lives until the next call with it.
  * Limits and interrupts are no errors, they are reasons to stop. Errors: EQF_E_ARGUMENT (a symbolic
  * size without a value), EQF_E_DATA (a rule is rejected or unsound), EQF_E_CONTRADICTION (rules that were forced contradict one another),
  * EQF_E_IO, EQF_E_PARSE (a file of rules). */

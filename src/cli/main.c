@@ -33,9 +33,17 @@ static const cli_option search_options[] = {
     {"--fuse", "late|node",
      "which loops are one: late (default), reductions and those they need; node, also independent "
      "ones"},
+    {"--refine", "maximal|subsets",
+     "values are cut along all their axes (default), or along every set of them, for comparison"},
+    {"--mode", "early|after|none",
+     "equal and dominated candidates are left out before they are expanded (default), when all are "
+     "there, or never"},
     {"--budget", "TIME", "wall time: 90s, 10m, 4h (default 60s)"},
-    {"--limit", "N", "most e-nodes of a subgraph (default 100000)"},
-    {"--print", "forms", "prints the form of least FLOPs as .eqf, which reads back"},
+    {"--limit", "N", "candidates of a subgraph to list (default 16)"},
+    {"--enodes", "N", "most e-nodes of a subgraph (default 100000)"},
+    {"--print", "forms|kernels|tensors",
+     "prints .eqf, which reads back, or kernel IR of the candidates; tensors: the form of least FLOPs "
+     "of whole tensors"},
     {"--inputs", "F.safetensors", "inputs whose shapes fix symbolic dims"},
     SEARCHING,
     READING,
@@ -118,11 +126,13 @@ static const cli_verb verbs[] = {
      "  equiforge optimize model.pt2 -o model.pkg --dim s0=16 --inputs in.safetensors",
      optimize_options, cli_optimize, 1, 1},
     {"search", "FILE [options]", "Shows what the search finds in a program.",
-     "Puts the program into an e-graph and runs the rewrite rules, tiling and fusion to saturation;\n"
-     "nothing is compiled. Prints the e-graph's size after each phase, and the rules that matched\n"
-     "most. A limit that is reached, or an interrupt, ends it with what there is.\n\n"
+     "Puts the program into an e-graph, runs the rewrite rules, tiling and fusion to saturation, and\n"
+     "extracts candidates; nothing is compiled. A program too large for one e-graph is cut, and equal\n"
+     "parts are searched once. Prints the e-graph's size after each phase, the rules that matched most,\n"
+     "and the candidates, most promising first. A limit that is reached, or an interrupt, ends it with\n"
+     "what there is.\n\n"
      "  equiforge search model.pt2\n"
-     "  equiforge search model.pt2 --print forms >better.eqf      least FLOPs, as a program\n"
+     "  equiforge search model.pt2 --print forms --limit 1 >best.eqf      as a program\n"
      "  equiforge search model.pt2 --rules my.rules --json",
      search_options, cli_search, 1, 1},
     {"run", "PKG [-i in.safetensors] [-o out.safetensors] [--check]", "Runs a package.",

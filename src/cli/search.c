@@ -1,4 +1,4 @@
-/* equiforge search: what the e-graph of a program becomes. */
+/* equiforge search: what the e-graph of a program becomes, and the programs in it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +45,28 @@ static void print_rules(const eqf_subgraph *g)
     free(sorted);
 }
 
+static void print_candidates(const eqf_subgraph *g)
+{
+    const eqf_search_extraction *x = &g->extraction;
+    printf("\n  extraction (%s): %lld states expanded, %lld pruned; %lld structures, %lld candidates%s; "
+           "%.2f ms\n",
+           x->mode, (long long)x->expanded, (long long)x->pruned, (long long)x->structures,
+           (long long)x->candidates, x->complete ? ", complete" : "", 1e3 * x->seconds);
+    if (g->candidate_count > 0)
+        printf("  %4s %8s %10s %10s %10s  %s\n", "id", "kernels", "MFLOP", "MB", "bound us",
+               "reductions");
+    for (size_t i = 0; i < g->candidate_count; i++) {
+        const eqf_search_candidate *c = &g->candidates[i];
+        printf("  %4zu %8lld %10.4g %10.4g %10.4g ", i, (long long)c->kernels, 1e-6 * c->flops,
+               1e-6 * c->bytes, c->bound_us);
+        for (size_t k = 0; k < c->reduction_count; k++) {
+            printf("%s%s over ", k ? ", " : " ", c->reductions[k].name);
+            put_visible(stdout, c->reductions[k].over);
+        }
+        putchar('\n');
+    }
+}
+
 static void print_subgraph(const eqf_subgraph *g)
 {
     printf("subgraph %s: %lld use%s, %.3g MB\n", g->hash, (long long)g->uses,
@@ -61,6 +83,23 @@ static void print_subgraph(const eqf_subgraph *g)
         printf("  reductions put into the loop of those they need: %lld; bundles of others: %lld\n",
                (long long)g->repaired, (long long)g->bundles);
     print_rules(g);
+    if (g->phase_count > 0)
+        print_candidates(g);
+}
+
+/* Candidates as text; a comment before each says which it is. */
+static void print_texts(const eqf_subgraph *g, bool kernels)
+{
+    if (g->candidate_count == 0)
+        printf("; subgraph %s: no candidate\n", g->hash);
+    for (size_t i = 0; i < g->candidate_count; i++) {
+        const eqf_search_candidate *c = &g->candidates[i];
+        const char *text = kernels ? c->kernel_text : c->form;
+        printf("; subgraph %s, candidate %zu: %lld kernel%s, bound %.4g us%s\n", g->hash, i,
+               (long long)c->kernels, c->kernels == 1 ? "" : "s", c->bound_us,
+               text ? "" : "; an operator has no kernel");
+        fputs(text ? text : "", stdout);
+    }
 }
 
 /* ---- for scripts
@@ -94,6 +133,47 @@ static void json_rules(const eqf_subgraph *g)
     putchar('}');
 }
 
+static void json_candidates(const eqf_subgraph *g)
+{
+    const eqf_search_extraction *x = &g->extraction;
+    json_key("extract");
+    printf("{\"mode\":\"%s\",\"expanded\":%lld,\"pruned\":%lld,\"structures\":%lld,"
+           "\"candidates\":%lld,\"complete\":%s,\"seconds\":%.9g}",
+           x->mode, (long long)x->expanded, (long long)x->pruned, (long long)x->structures,
+           (long long)x->candidates, x->complete ? "true" : "false", x->seconds);
+    json_key("candidates");
+    putchar('[');
+    for (size_t i = 0; i < g->candidate_count; i++) {
+        const eqf_search_candidate *c = &g->candidates[i];
+        printf("%s{\"id\":%zu,\"kernels\":%lld,\"flops\":", i ? "," : "", i, (long long)c->kernels);
+        json_number(c->flops);
+        json_key("bytes");
+        json_number(c->bytes);
+        json_key("bound_us");
+        json_number(c->bound_us);
+        json_key("reductions");
+        for (size_t k = 0; k < c->reduction_count; k++) {
+            putchar(k ? ',' : '[');
+            json_text(c->reductions[k].name);
+        }
+        fputs(c->reduction_count ? "]" : "[]", stdout);
+        json_key("over");
+        for (size_t k = 0; k < c->reduction_count; k++) {
+            putchar(k ? ',' : '[');
+            json_text(c->reductions[k].over);
+        }
+        fputs(c->reduction_count ? "]" : "[]", stdout);
+        json_key("form");
+        json_text(c->form);
+        if (c->kernel_text) {
+            json_key("kernel_text");
+            json_text(c->kernel_text);
+        }
+        putchar('}');
+    }
+    putchar(']');
+}
+
 static void print_json(const eqf_search_report *r)
 {
     printf("{\"subgraphs\":[");
@@ -108,6 +188,7 @@ static void print_json(const eqf_search_report *r)
                (long long)g->peak_bytes, g->stop, g->saturate_s);
         json_phases(g);
         json_rules(g);
+        json_candidates(g);
         if (g->form) {
             json_key("flops");
             json_number(g->flops);
@@ -123,13 +204,15 @@ static void print_json(const eqf_search_report *r)
 
 static int show(const cli_args *args, const eqf_search_report *r)
 {
-    bool forms = cli_value(args, "--print") != NULL;
-    for (size_t i = 0; i < r->subgraph_count; i++) {
+    const char *what = cli_value(args, "--print");
+    for (size_t i = 0; i < r->subgraph_count && !args->json; i++) {
         const eqf_subgraph *g = &r->subgraphs[i];
-        if (forms && !args->json)
-            fputs(g->form, stdout);
-        if (!forms && !args->json)
+        if (!what)
             print_subgraph(g);
+        else if (strcmp(what, "tensors") != 0)
+            print_texts(g, strcmp(what, "kernels") == 0);
+        else if (g->form)
+            fputs(g->form, stdout);
     }
     if (args->json)
         print_json(r);
@@ -148,20 +231,29 @@ static bool read_choices(cli_args *args, eqf_search_options *o)
     static const char *const accuracies[] = {"default", "strict", "fast", NULL};
     static const char *const parameters[] = {"constant", "input", NULL};
     static const char *const fuses[] = {"late", "node", NULL};
-    static const char *const prints[] = {"", "forms", NULL};
-    int accuracy, parameter, fuse, print;
-    long long limit;
+    static const char *const refines[] = {"maximal", "subsets", NULL};
+    static const char *const modes[] = {"early", "after", "none", NULL};
+    static const char *const prints[] = {"", "forms", "kernels", "tensors", NULL};
+    int accuracy, parameter, fuse, refine, mode, print;
+    long long limit, enodes;
     if (!cli_choice(args, "--accuracy", accuracies, &accuracy) ||
         !cli_choice(args, "--parameters", parameters, &parameter) ||
-        !cli_choice(args, "--fuse", fuses, &fuse) || !cli_choice(args, "--print", prints, &print) ||
+        !cli_choice(args, "--fuse", fuses, &fuse) ||
+        !cli_choice(args, "--refine", refines, &refine) ||
+        !cli_choice(args, "--mode", modes, &mode) || !cli_choice(args, "--print", prints, &print) ||
         !cli_duration(args, "--budget", &o->budget_s) ||
-        !cli_number(args, "--limit", 1, INT64_MAX, 0, &limit))
+        !cli_number(args, "--limit", 1, 10000, 0, &limit) ||
+        !cli_number(args, "--enodes", 1, INT64_MAX, 0, &enodes))
         return false;
     o->accuracy = (eqf_accuracy)accuracy;
     o->parameters_are_inputs = parameter == 1;
     o->fuse = (eqf_fuse)fuse;
-    o->form = print == 1;
-    o->most_enodes = limit;
+    o->refine = (eqf_refine)refine;
+    o->compaction = (eqf_compaction)mode;
+    o->kernels = print == 2;
+    o->form = print == 3;
+    o->most_candidates = limit;
+    o->most_enodes = enodes;
     o->force = cli_value(args, "--force") != NULL;
     return true;
 }

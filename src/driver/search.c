@@ -1,9 +1,10 @@
-/* eqf_search: the e-graph of a program, phase by phase.
+/* eqf_search: the e-graph of a program, phase by phase, and the programs that it holds.
  *
- *     program   the terms as they were read
- *     algebra   the rules of rules/ and of the user's files, on whole tensors
- *     tiling    every value that has to be computed, cut along its axes
- *     fusion    reductions put into one loop
+ *     program     the terms as they were read
+ *     algebra     the rules of rules/ and of the user's files, on whole tensors
+ *     tiling      every value that has to be computed, cut along its axes
+ *     fusion      reductions put into one loop
+ *     extraction  candidates, as text
  *
  * Each phase starts from a saturated e-graph; one that stops early is the last. All of them share
  * one deadline, which is polled as an interrupt is. (space.md section 9 has the reasons for phases.)
@@ -12,9 +13,12 @@
  * what of the time one part leaves is for those after it. Boundaries inside a part are operators of
  * whole values, which nothing passes through. */
 #include "driver/contest.h"
+#include "kernel/kernel.h"
 #include "rules/graph.h"
 
-enum { DEFAULT_BUDGET_S = 60, DEFAULT_ENODES = 100000 };
+enum { DEFAULT_BUDGET_S = 60, DEFAULT_ENODES = 100000, DEFAULT_CANDIDATES = 16 };
+enum { VECTOR_BYTES = 32, THREADS = 8 }; /* of kernels that are shown */
+#define SATURATION_SHARE 0.75            /* of the time of a subgraph */
 
 typedef struct searching {
     eqf_program *program;
@@ -88,6 +92,7 @@ static bool enter(searching *s, const ir_program *p)
         .rules = s->rules,
         .fp = driver_rounding(o->accuracy),
         .parameters_are_inputs = o->parameters_are_inputs,
+        .refine = o->refine == EQF_REFINE_SUBSETS ? RL_REFINE_SUBSETS : RL_REFINE_MAXIMAL,
         .limits = eqf_limits_default(),
         .cancelled = is_over,
         .user = s,
@@ -126,6 +131,7 @@ static bool tiling(searching *s)
     return note(s, "tiling", started, run.iterations, run.matches, run.stop);
 }
 
+/* Loops that were not found are missing from candidates, which is no harm. */
 static void fusion(searching *s)
 {
     f64 started = rt_now();
@@ -140,12 +146,81 @@ static void fusion(searching *s)
 /* The form of least FLOPs among those of whole tensors: what tiles cost depends on how many. */
 static void write_form(searching *s)
 {
-    announce(s, "extraction");
+    announce(s, "form");
     rl_extracted form = rl_graph_form(s->graph, s->a, EQF_EXACT);
     str text = str_new(s->kept);
     ir_print(&text, form.program);
     s->out->form = str_text(&text);
     s->out->form_flops = form.flops;
+}
+
+/* ---- extraction ------------------------------------------------------------------------------- */
+
+/* NULL when an operator has no kernel. */
+static const char *kernels_of(searching *s, const ir_program *p)
+{
+    arena *scratch = arena_child(s->a);
+    kn_options options = {VECTOR_BYTES, THREADS, !s->options.parameters_are_inputs, NULL};
+    rt_plan plan = {0};
+    kn_kernels kernels = {0};
+    str text = str_new(s->kept);
+    str_add(&text, "");
+    trap t;
+    TRY (s->program->ctx, t)
+        kn_build(scratch, p, options, &plan, &kernels);
+    if (t.status != EQF_OK && t.status != EQF_E_UNSUPPORTED && t.status != EQF_E_LIMIT)
+        eqf_rethrow(s->program->ctx, t.status);
+    if (t.status != EQF_OK)
+        eqf_ctx_clear(s->program->ctx);
+    for (i64 i = 0; i < kernels.n && t.status == EQF_OK; i++)
+        kn_print(&text, kernels.at[i]);
+    arena_free(scratch);
+    return t.status == EQF_OK ? str_text(&text) : NULL;
+}
+
+static void keep_candidate(searching *s, const ex_candidate *c, eqf_search_candidate *out)
+{
+    eqf_search_reduction *reductions = NEW_N(s->kept, eqf_search_reduction, c->reduction_count);
+    for (i64 i = 0; i < c->reduction_count; i++)
+        reductions[i] = (eqf_search_reduction){arena_strdup(s->kept, c->reductions[i].name),
+                                               arena_strdup(s->kept, c->reductions[i].over)};
+    str form = str_new(s->kept);
+    ir_print(&form, c->program);
+    *out = (eqf_search_candidate){.kernels = c->kernels,
+                                  .flops = c->flops,
+                                  .bytes = c->bytes,
+                                  .bound_us = c->bound_us,
+                                  .reductions = reductions,
+                                  .reduction_count = (size_t)c->reduction_count,
+                                  .form = str_text(&form)};
+    if (s->options.kernels)
+        out->kernel_text = kernels_of(s, c->program);
+}
+
+static void extract(searching *s)
+{
+    static const ex_mode modes[] = {
+        [EQF_COMPACT_EARLY] = EX_EARLY, [EQF_COMPACT_AFTER] = EX_AFTER, [EQF_COMPACT_NONE] = EX_NONE};
+    f64 started = rt_now();
+    i64 most = s->options.most_candidates;
+    ex_options options = {.most = most > 0 ? most : DEFAULT_CANDIDATES,
+                          .mode = modes[s->options.compaction],
+                          .is_over = is_over,
+                          .user = s};
+    announce(s, "extraction");
+    ex_report found = ex_search(s->a, s->graph, &options);
+    eqf_search_candidate *out = NEW_N(s->kept, eqf_search_candidate, found.n);
+    for (i64 i = 0; i < found.n; i++)
+        keep_candidate(s, &found.at[i], &out[i]);
+    s->out->candidates = out;
+    s->out->candidate_count = (size_t)found.n;
+    eqf_search_extraction *x = &s->out->extraction;
+    x->expanded = found.expanded;
+    x->pruned = found.pruned;
+    x->structures = found.sets;
+    x->candidates = found.distinct;
+    x->complete = found.complete;
+    x->seconds = rt_now() - started;
 }
 
 /* ---- the report
@@ -169,8 +244,11 @@ static void keep_rules(searching *s)
 /* ---- subgraphs
  * ------------------------------------------------------------------------------------ */
 
-static void search_one(searching *s, const ir_program *p)
+static void search_one(searching *s, const ir_program *p, f64 end)
 {
+    static const char *const modes[] = {"early", "after", "none"};
+    s->out->extraction.mode = modes[s->options.compaction];
+    s->deadline = rt_now() + SATURATION_SHARE * (end - rt_now());
     s->out->phases = s->phases = NEW_N(s->kept, eqf_search_phase, 4);
     if (is_over(s)) {
         s->out->stop = stop_of(s, EQF_STOP_CANCELLED);
@@ -183,9 +261,13 @@ static void search_one(searching *s, const ir_program *p)
     bool more = algebra(s);
     if (s->options.form)
         write_form(s);
-    if (more && tiling(s))
+    more = more && tiling(s);
+    if (more)
         fusion(s);
     keep_rules(s);
+    s->deadline = end;
+    if (more && !is_over(s))
+        extract(s);
 }
 
 static void search_all(searching *s)
@@ -208,10 +290,10 @@ static void search_all(searching *s)
         *s->out = (eqf_subgraph){.hash = arena_strdup(s->kept, digest),
                                  .uses = has_part ? cut.parts[i].uses : 1};
         s->a = arena_child(whole);
-        s->deadline = rt_now() + (end - rt_now()) / (f64)(n - i);
+        f64 part_end = rt_now() + (end - rt_now()) / (f64)(n - i);
         if (n > 1)
             s->title = arena_printf(s->a, "part %lld of %lld: ", (long long)i + 1, (long long)n);
-        search_one(s, small ? p->ir : cut.parts[i].program);
+        search_one(s, small ? p->ir : cut.parts[i].program, part_end);
         arena_free(s->a);
     }
     s->a = whole;

@@ -37,11 +37,17 @@ typedef struct ex_options {
     void *user;
 } ex_options;
 
+typedef struct ex_reduction {
+    const char *name; /* "+", of one loop "(+,max)", "rolling(max,+,+)" */
+    const char *over; /* axes: "T", "H E" */
+} ex_reduction;
+
 typedef struct ex_candidate {
     ir_program *program;
     i64 kernels;
     f64 flops, bytes, bound_us;
-    const char *reductions; /* "rolling(max,+,+) over {T}; + over {K}" */
+    const ex_reduction *reductions; /* in the order of the program, each term once */
+    i64 reduction_count;
     i64 structure;          /* equal for candidates that differ in what is stored */
 } ex_candidate;
 

@@ -16,7 +16,7 @@ static f64 elements(const ex_space *s, u64 atoms)
     return n;
 }
 
-static f64 own_cost(const ex_space *s, const rl_enode *n)
+f64 ex_own_cost(const ex_space *s, const rl_enode *n)
 {
     u64 all = 0;
     for (i64 i = 0; i < n->arity; i++) {
@@ -88,7 +88,8 @@ bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen)
 {
     const rl_reach *r = s->r;
     arena *scratch = arena_child(s->a);
-    f64 *cost = NEW_N(scratch, f64, r->n), *own = NEW_N(scratch, f64, r->nodes.n);
+    f64 *cost = NEW_N(scratch, f64, r->n);
+    const f64 *own = s->own_cost;
     eqf_node *best = NEW_N(scratch, eqf_node, r->n);
     bool *allowed = NEW_N(scratch, bool, r->nodes.n);
     for (i64 k = 0; k < r->n; k++) {
@@ -96,13 +97,12 @@ bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen)
         bool is_free = r->is_given[k] || kind == IR_A_LAMBDA || kind == IR_A_REDUCER;
         cost[k] = is_free ? 0 : (f64)INFINITY;
     }
-    for (i64 i = 0; i < r->nodes.n; i++) {
+    for (i64 i = 0; i < r->nodes.n; i++)
         allowed[i] = cost[r->nodes.at[i].place] > 0 && is_allowed(s, x, &r->nodes.at[i]);
-        own[i] = own_cost(s, &r->nodes.at[i]);
-    }
     for (bool more = true; more;) {
         more = false;
-        for (i64 i = 0; i < r->nodes.n; i++) {
+        for (i64 at = 0; at < r->nodes.n; at++) {
+            i64 i = s->order[at];
             const rl_enode *n = &r->nodes.at[i];
             f64 sum = own[i];
             for (i64 k = 0; allowed[i] && k < n->arity; k++)
@@ -146,7 +146,7 @@ static f64 work_below(const ex_space *s, const eqf_node *chosen, i64 place, f64 
         return MAX(done[place], 0);
     done[place] = 0;
     const rl_enode *n = chosen_node(s, chosen, place);
-    f64 sum = own_cost(s, n);
+    f64 sum = ex_own_cost(s, n);
     reduces[place] = s->number[place] != 0;
     for (i64 k = 0; k < n->arity; k++) {
         if (n->label.op == IR_run)

@@ -37,6 +37,8 @@ typedef struct ex_space {
     ex_sets *stops; /* by place: sets of reduced classes that its operators end at */
     bool has_all;   /* all of them, else the minimal ones */
     VEC(i64) roots; /* places of the outputs' tiles */
+    i64 *order;     /* e-nodes: operands first, but for circles */
+    f64 *own_cost;  /* by e-node: operations */
     i64 whole_words;
     const ex_options *options;
     bool is_cut_short; /* some number was too large */
@@ -80,6 +82,7 @@ bool ex_is_asked_for(const ex_reduced *x, const ex_way *w, u64 atoms);
 /* Leaves out structures that others are a part of. */
 void ex_compact(arena *a, ex_structures *x);
 
+f64 ex_own_cost(const ex_space *s, const rl_enode *n);
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.
  * False when the structure cannot be computed, or does not need all of its reductions. */
 bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen);

@@ -89,33 +89,49 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par)
     return k;
 }
 
-/* "rolling(max,+,+) over {T}; + over {K}" */
-static const char *name_reductions(arena *a, const ir_program *p)
+/* A loop's reducers, in one order; it has its components as a set. */
+static const char *name_loop(arena *a, const ir_program *p, const ir_node *loop)
 {
+    arena *scratch = arena_child(a);
+    const char **names = NEW_N(scratch, const char *, loop->arg_count);
+    bool rolled = false;
+    for (i64 i = 0; i < loop->arg_count; i++) {
+        const ir_node *c = ir_get(p, loop->args[i]);
+        const char *name = c->attr.reducer ? ir_reducer_text(c->attr.reducer) : "state";
+        rolled |= c->arg_count > 1;
+        i64 k = i;
+        for (; k > 0 && strcmp(names[k - 1], name) < 0; k--)
+            names[k] = names[k - 1];
+        names[k] = name;
+    }
     str s = str_new(a);
-    str_add(&s, "");
+    str_add(&s, rolled ? "rolling(" : "(");
+    for (i64 i = 0; i < loop->arg_count; i++)
+        str_printf(&s, "%s%s", i > 0 ? "," : "", names[i]);
+    str_add(&s, ")");
+    arena_free(scratch);
+    return str_text(&s);
+}
+
+static void name_reductions(arena *a, const ir_program *p, ex_candidate *out)
+{
+    VEC(ex_reduction) all = {0};
     for (i64 k = 1; k < p->nodes.n; k++) {
         const ir_node *node = &p->nodes.at[k];
         bool is_loop = node->op == IR_loop, is_par = node->op == IR_reduce && node->attr.par.n > 0;
         if (!is_loop && !is_par)
             continue;
-        str_add(&s, s.n > 0 ? "; " : "");
-        bool rolled = false;
-        for (i64 i = 0; is_loop && i < node->arg_count; i++)
-            rolled |= ir_get(p, node->args[i])->arg_count > 1;
-        if (is_loop)
-            str_add(&s, rolled ? "rolling(" : "(");
-        for (i64 i = 0; is_loop && i < node->arg_count; i++)
-            str_printf(&s, "%s%s", i > 0 ? "," : "",
-                       ir_get(p, node->args[i])->attr.reducer
-                           ? ir_reducer_text(ir_get(p, node->args[i])->attr.reducer)
-                           : "state");
-        str_printf(&s, "%s over {", is_loop ? ")" : ir_reducer_text(node->attr.reducer));
+        str over = str_new(a);
+        str_add(&over, "");
         for (i64 i = 0; i < node->attr.par.n; i++)
-            str_printf(&s, "%s%s", i > 0 ? " " : "", ir_atom_name(p, node->attr.par.at[i]));
-        str_add(&s, "}");
+            str_printf(&over, "%s%s", i > 0 ? " " : "", ir_atom_name(p, node->attr.par.at[i]));
+        vec_push(a, &all,
+                 ((ex_reduction){is_loop ? name_loop(a, p, node)
+                                         : ir_reducer_text(node->attr.reducer),
+                                 str_text(&over)}));
     }
-    return str_text(&s);
+    out->reductions = all.at;
+    out->reduction_count = all.n;
 }
 
 void ex_model(arena *a, const ir_program *p, const ex_rates *given, ex_candidate *out)
@@ -151,6 +167,6 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, ex_candidate
         seconds += MAX(c.flops / rates.flops, c.bytes / rates.bytes) + rates.launch_s;
     }
     out->bound_us = 1e6 * seconds;
-    out->reductions = name_reductions(a, p);
+    name_reductions(a, p, out);
     arena_free(scratch);
 }

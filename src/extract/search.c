@@ -1,10 +1,11 @@
 /* Structures, what is stored in each, and a list of the cheapest.
  *
- * Every structure is priced twice: with nothing stored, and with everything stored that may be. For
- * the best of them sets of stored tiles are tried: all where they are few; else downhill, one tile
- * more or less at a time, from both ends. Forms of one structure are much alike, and the model is rough:
- * the list goes from the cheapest to the cheapest of those that are left, each dearer by some percent
- * for every form of its structure before it. */
+ * Every structure is priced with everything stored that may be, and where that is little with nothing
+ * stored; a large program in one kernel computes too much over and over. For the best of them sets of
+ * stored tiles are tried: all where they are few; else downhill, one tile more or less at a time, from
+ * both ends. Forms of one structure are much alike, and the model is rough: the list goes from the cheapest
+ * to the cheapest of those that are left, each dearer by some percent for every form of its structure
+ * before it. */
 #include <stdlib.h>
 
 #include "extract/impl.h"
@@ -205,8 +206,10 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     VEC(priced) order = {0};
     for (i64 i = 0; i < all.n && (i < LOOKED_INTO || !ex_is_over(s)); i++) {
         turn_to(&q, &all, i, chosen);
-        f64 none = price(&q, 0), some = q.n ? price(&q, (1u << q.n) - 1) : none;
-        vec_push(scratch, &order, ((priced){i, &all.at[i], MIN(none, some)}));
+        f64 bound_us = price(&q, (1u << q.n) - 1);
+        if (q.n > 0 && q.n <= FEW)
+            bound_us = MIN(bound_us, price(&q, 0));
+        vec_push(scratch, &order, ((priced){i, &all.at[i], bound_us}));
     }
     if (order.n)
         qsort(order.at, (size_t)order.n, sizeof *order.at, compare);

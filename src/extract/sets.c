@@ -329,6 +329,47 @@ static void read_stored(ex_space *s)
     }
 }
 
+/* Depth first, so that one sweep over the e-nodes finds most of what depends on others. */
+static void find_order(ex_space *s)
+{
+    const rl_reach *r = s->r;
+    typedef struct frame {
+        i64 place, node, kid;
+    } frame;
+    arena *scratch = arena_child(s->a);
+    frame *stack = NEW_N(scratch, frame, r->n + 1);
+    bool *seen = NEW_N(scratch, bool, r->n);
+    i64 n = 0;
+    s->order = NEW_N(s->a, i64, r->nodes.n);
+    s->own_cost = NEW_N(s->a, f64, r->nodes.n);
+    for (i64 i = 0; i < r->nodes.n; i++)
+        s->own_cost[i] = ex_own_cost(s, &r->nodes.at[i]);
+    for (i64 root = 0; root < r->n; root++) {
+        i64 depth = 0;
+        if (!seen[root])
+            stack[depth++] = (frame){root, r->first[root], 0};
+        seen[root] = true;
+        while (depth > 0) {
+            frame *f = &stack[depth - 1];
+            const rl_enode *x = f->node < r->first[f->place + 1] ? &r->nodes.at[f->node] : NULL;
+            if (!x) {
+                for (i64 i = r->first[f->place]; i < r->first[f->place + 1]; i++)
+                    s->order[n++] = i;
+                depth--;
+            } else if (f->kid == x->arity) {
+                f->node++;
+                f->kid = 0;
+            } else {
+                i64 kid = x->kids[f->kid++];
+                if (!seen[kid])
+                    stack[depth++] = (frame){kid, r->first[kid], 0};
+                seen[kid] = true;
+            }
+        }
+    }
+    arena_free(scratch);
+}
+
 ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
 {
     ex_space *s = NEW(a, ex_space);
@@ -341,6 +382,7 @@ ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
     find_reduced(s);
     find_stops(s);
     find_roots(s);
+    find_order(s);
     return s;
 }
 

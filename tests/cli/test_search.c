@@ -161,12 +161,12 @@ static void read_data(const char *name, void *to, size_t size)
 static void test_forms(void **state)
 {
     (void)state;
-    assert_int_equal(tool(&s, "$E search chain.eqf --print forms >form.eqf && "
+    assert_int_equal(tool(&s, "$E search chain.eqf --print tensors >form.eqf && "
                               "$E inspect form.eqf --text >again.eqf && cmp form.eqf again.eqf && "
                               "$E inspect chain.eqf --json && $E inspect form.eqf --json"),
                      0);
     json_t *better = json_loads(last_line(s.out), 0, NULL);
-    json_t *x = object_of("chain.eqf --print forms", 0), *g = subgraph(x);
+    json_t *x = object_of("chain.eqf --print tensors", 0), *g = subgraph(x);
     double flops = json_number_value(json_object_get(g, "form_flops"));
     assert_true(flops == 2.0 * 32 * 16 * 3 + 2.0 * 64 * 32 * 3); /* W V first */
     assert_true(json_number_value(json_object_get(g, "flops")) ==
@@ -190,14 +190,139 @@ static void test_forms(void **state)
     assert_true(size > 0 && difference <= 1e-10 * size);
 }
 
+/* What is at `key` in each of the first subgraph's candidates, as one text. */
+static char *all_of(const char *command, const char *key)
+{
+    json_t *x = object_of(command, 0), *c, *list = json_array();
+    size_t i;
+    json_array_foreach(json_object_get(subgraph(x), "candidates"), i, c)
+        json_array_append(list, json_object_get(c, key));
+    char *out = json_dumps(list, 0);
+    json_decref(list);
+    json_decref(x);
+    return out;
+}
+
+static const char softmax[] = "(program rows (dims (M 16) (K 64) (N 8))\n"
+                              "  (input X f32 (M K)) (parameter W f32 (K N))\n"
+                              "  (let e (exp (sub X (reduce max X :axis K))))\n"
+                              "  (output Y (matmul (div e (reduce + e :axis K)) W) (M N)))\n";
+
+static void test_candidates(void **state)
+{
+    (void)state;
+    tool_put("rows.eqf", softmax);
+    json_t *x = object_of("rows.eqf --limit 5", 0), *g = subgraph(x), *c;
+    json_t *extract = json_object_get(g, "extract"), *candidates = json_object_get(g, "candidates");
+    assert_string_equal(text(extract, "mode"), "early");
+    assert_true(json_is_true(json_object_get(extract, "complete")));
+    assert_true(number(extract, "expanded") >= number(extract, "structures"));
+    assert_true(number(extract, "pruned") >= 0);
+    assert_true(number(extract, "candidates") >= number(extract, "structures"));
+    assert_true(json_is_real(json_object_get(extract, "seconds")));
+    assert_int_equal(json_array_size(candidates), 5);
+    size_t i;
+    bool rolls = false;
+    json_array_foreach(candidates, i, c) {
+        assert_int_equal(number(c, "id"), i);
+        assert_true(number(c, "kernels") >= 1);
+        assert_true(json_number_value(json_object_get(c, "flops")) > 0);
+        assert_true(json_number_value(json_object_get(c, "bytes")) >= 4 * (16 * 64 + 64 * 8 + 16 * 8));
+        assert_true(json_number_value(json_object_get(c, "bound_us")) > 0);
+        json_t *reductions = json_object_get(c, "reductions"), *r;
+        assert_true(json_array_size(reductions) > 0);
+        assert_int_equal(json_array_size(json_object_get(c, "over")), json_array_size(reductions));
+        size_t k;
+        json_array_foreach(reductions, k, r)
+            rolls |= strncmp(json_string_value(r), "rolling(max,+", 13) == 0;
+        assert_ptr_equal(strstr(text(c, "form"), "(program rows"), text(c, "form"));
+    }
+    assert_true(rolls);
+    json_decref(x);
+    assert_int_equal(tool(&s, "$E search rows.eqf --limit 2"), 0);
+    assert_non_null(strstr(s.out, "extraction (early)"));
+    assert_non_null(strstr(s.out, "rolling(max,+"));
+    /* A list is the beginning of a longer one. */
+    char *five = all_of("rows.eqf --limit 5 --mode none", "kernels");
+    assert_non_null(strchr(five, ','));
+    free(five);
+}
+
+/* What is left out is left out at whatever time; without, there is more. */
+static void test_modes(void **state)
+{
+    (void)state;
+    static const char statistics[] = EQF_TEST_DIR "/rules/programs/row_statistics.eqf";
+    char command[400];
+    json_int_t structures[3], expanded[3];
+    char *forms[3];
+    static const char *const modes[] = {"early", "after", "none"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(command, sizeof command, "%s --mode %s --limit 30", statistics, modes[i]);
+        json_t *x = object_of(command, 0), *extract = json_object_get(subgraph(x), "extract");
+        assert_string_equal(text(extract, "mode"), modes[i]);
+        structures[i] = number(extract, "structures");
+        expanded[i] = number(extract, "expanded");
+        json_decref(x);
+        forms[i] = all_of(command, "form");
+    }
+    assert_int_equal(structures[0], structures[1]);
+    assert_true(structures[2] > structures[0]);
+    assert_true(expanded[1] > expanded[0]);
+    assert_string_equal(forms[0], forms[1]);
+    for (int i = 0; i < 3; i++)
+        free(forms[i]);
+    json_t *maximal = object_of("rows.eqf", 0), *subsets = object_of("rows.eqf --refine subsets", 0);
+    assert_true(number(subgraph(subsets), "enodes") > number(subgraph(maximal), "enodes"));
+    json_decref(maximal);
+    json_decref(subsets);
+}
+
+/* The text of a candidate is a program, and computes the same; kernels are printed as kernel IR. */
+static void test_texts(void **state)
+{
+    (void)state;
+    tool_put("rows.eqf", softmax);
+    assert_int_equal(tool(&s, "$E search rows.eqf --print forms --limit 1 >best.eqf && "
+                              "$E optimize rows.eqf -o c.pkg --budget 1s && "
+                              "$E optimize best.eqf -o d.pkg --budget 1s && "
+                              "$E run c.pkg -o c.safetensors && $E run d.pkg -o d.safetensors"),
+                     0);
+    float a[16 * 8], b[16 * 8];
+    double difference = 0, size = 0;
+    read_data("c.safetensors", a, sizeof a);
+    read_data("d.safetensors", b, sizeof b);
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++) {
+        difference += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        size += (double)a[i] * (double)a[i];
+    }
+    assert_true(size > 0 && difference <= 1e-10 * size);
+    assert_int_equal(tool(&s, "$E search rows.eqf --print kernels --limit 2"), 0);
+    int kernels = 0, candidates = 0;
+    for (const char *at = s.out; (at = strstr(at, "\n(kernel ")) != NULL; at++)
+        kernels++;
+    for (const char *at = s.out; (at = strstr(at, ", candidate ")) != NULL; at++)
+        candidates++;
+    assert_int_equal(candidates, 2);
+    assert_true(kernels >= 2);
+    char *texts = all_of("rows.eqf --print kernels --limit 1", "kernel_text");
+    assert_non_null(strstr(texts, "(kernel "));
+    free(texts);
+    /* An operator that nothing runs has no kernel. */
+    tool_put("strange.eqf", "(program strange (dims (M 16)) (input X f32 (M))\n"
+                            "  (output Y (exp (opaque X :name f :dtype f32 :to {M} :ints (0))) (M)))\n");
+    assert_int_equal(tool(&s, "$E search strange.eqf --print kernels"), 0);
+    assert_non_null(strstr(s.out, "no kernel"));
+}
+
 static void test_accuracy_and_parameters(void **state)
 {
     (void)state;
     tool_put("weights.eqf", "(program weights (dims (M 4) (K 32) (N 16) (P 32))\n"
                             "  (input X f32 (M K)) (parameter W f32 (K N)) (parameter V f32 (N P))\n"
                             "  (output Y (matmul (matmul X W) V) (M P)))\n");
-    json_t *folded = object_of("weights.eqf --print forms", 0);
-    json_t *kept = object_of("weights.eqf --print forms --parameters input", 0);
+    json_t *folded = object_of("weights.eqf --print tensors", 0);
+    json_t *kept = object_of("weights.eqf --print tensors --parameters input", 0);
     double folds = json_number_value(json_object_get(subgraph(folded), "form_flops"));
     double keeps = json_number_value(json_object_get(subgraph(kept), "form_flops"));
     assert_true(folds == 2.0 * 4 * 32 * 32); /* W V is computed once */
@@ -226,10 +351,10 @@ static void test_accuracy_and_parameters(void **state)
 static void test_limits(void **state)
 {
     (void)state;
-    expect_stop("square.eqf --rules endless.rules --limit 500", 0, "nodes");
-    expect_stop("square.eqf --rules endless.rules --limit 100000000 --budget 0.2s", 0, "time");
-    expect_stop("chain.eqf --limit 1", 0, "nodes");
-    json_t *x = object_of("square.eqf --rules endless.rules --limit 500 --print forms", 0);
+    expect_stop("square.eqf --rules endless.rules --enodes 500", 0, "nodes");
+    expect_stop("square.eqf --rules endless.rules --enodes 100000000 --budget 0.2s", 0, "time");
+    expect_stop("chain.eqf --enodes 1", 0, "nodes");
+    json_t *x = object_of("square.eqf --rules endless.rules --enodes 500 --print tensors", 0);
     assert_non_null(strstr(text(subgraph(x), "form"), "(square X)"));
     json_decref(x);
 }
@@ -240,7 +365,7 @@ static void test_interrupt(void **state)
     for (int json = 0; json < 2; json++) {
         char command[300];
         snprintf(command, sizeof command,
-                 "$E search square.eqf --rules endless.rules --limit 100000000 --budget 1h %s & "
+                 "$E search square.eqf --rules endless.rules --enodes 100000000 --budget 1h %s & "
                  "p=$!; sleep 1; kill -INT $p; wait $p",
                  json ? "--json" : "");
         if (tool(&s, command) != 130)
@@ -294,7 +419,7 @@ static void test_rules(void **state)
     static const char *const forced[] = {"bad.rules", "ugly.rules"};
     for (size_t i = 0; i < sizeof forced / sizeof *forced; i++) {
         char command[200];
-        snprintf(command, sizeof command, "neg.eqf --rules %s --force --print forms", forced[i]);
+        snprintf(command, sizeof command, "neg.eqf --rules %s --force --print tensors", forced[i]);
         json_t *x = object_of(command, 0);
         json_t *rules = json_object_get(subgraph(x), "rules");
         assert_true(number(json_object_get(rules, "bad"), "applied") > 0);
@@ -350,7 +475,7 @@ static void test_boundaries(void **state)
                            "  (let t (opaque (matmul (matmul X W) V) :name f :dtype f32 "
                            ":to {M P} :ints (0)))\n"
                            "  (output Y (reduce + (exp (neg (neg t))) :axis P) (M)))\n");
-    json_t *x = object_of("around.eqf --print forms", 0), *g = subgraph(x);
+    json_t *x = object_of("around.eqf --print tensors", 0), *g = subgraph(x);
     assert_string_equal(text(g, "stop"), "saturated");
     assert_non_null(strstr(text(g, "form"), "(opaque"));
     assert_true(json_number_value(json_object_get(g, "form_flops")) <
@@ -433,6 +558,9 @@ int main(void)
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_candidates),
+        cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_texts),
         cmocka_unit_test(test_accuracy_and_parameters),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_interrupt),

@@ -98,13 +98,62 @@ static void test_cancel(void **state)
     eqf_ctx_clear(ctx);
 }
 
+/* What was found before an interrupt, or before time was over, is kept. */
+static void test_parts(void **state)
+{
+    (void)state;
+    char text[20000], *at = text, *end = text + sizeof text, path[96];
+    snprintf(path, sizeof path, "%s/parts.eqf", folder);
+    /* a chain of products of different sizes, too long for one e-graph */
+    at += snprintf(at, (size_t)(end - at), "(program parts (dims (M 8)");
+    for (int i = 0; i <= 40; i++)
+        at += snprintf(at, (size_t)(end - at), " (D%d %d)", i, i % 2 ? 60 + i : 2 + i);
+    at += snprintf(at, (size_t)(end - at), ")\n(input X f32 (M D0))\n");
+    for (int i = 0; i < 40; i++)
+        at += snprintf(at, (size_t)(end - at), "(parameter W%d f32 (D%d D%d))\n", i, i, i + 1);
+    for (int i = 0; i < 40; i++)
+        at += snprintf(at, (size_t)(end - at), "(let t%d (exp (matmul %s%.0d W%d)))\n", i + 1,
+                       i ? "t" : "X", i, i);
+    snprintf(at, (size_t)(end - at), "(output Y t40 (M D40)))\n");
+    put(path, text);
+    eqf_program *p;
+    assert_int_equal(eqf_program_read(ctx, path, NULL, &p), EQF_OK);
+    const eqf_search_report *report;
+    assert_int_equal(eqf_search(p, NULL, &report), EQF_OK);
+    size_t n = report->subgraph_count;
+    assert_true(n >= 3 && !report->cancelled);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(report->subgraphs[i].candidate_count > 0);
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(report->subgraphs[i].hash, report->subgraphs[k].hash);
+    }
+    char stage[60];
+    snprintf(stage, sizeof stage, "part 2 of %zu: tiling", n);
+    watcher w = {.stop_at = stage};
+    eqf_search_options options = {.progress = watch, .user = &w, .cancel = &w.cancel};
+    assert_int_equal(eqf_search(p, &options, &report), EQF_OK);
+    assert_true(report->cancelled);
+    assert_int_equal(report->subgraph_count, n);
+    assert_true(report->subgraphs[0].candidate_count > 0);
+    assert_string_equal(report->subgraphs[1].stop, "cancelled");
+    assert_int_equal(report->subgraphs[1].phase_count, 3);
+    assert_string_equal(report->subgraphs[2].stop, "cancelled");
+    assert_int_equal(report->subgraphs[2].phase_count, 0);
+    assert_int_equal(report->subgraphs[2].candidate_count, 0);
+    options = (eqf_search_options){.budget_s = 1e-9};
+    assert_int_equal(eqf_search(p, &options, &report), EQF_OK);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(report->subgraphs[i].stop, "time");
+    eqf_program_free(p);
+}
+
 /* A call replaces the report of the one before; equal calls have equal results, times aside. */
 static void test_again(void **state)
 {
     (void)state;
     const eqf_search_report *report;
     eqf_search_options options = {.form = true, .fuse = EQF_FUSE_NODE};
-    char form[2000] = "";
+    char form[2000] = "", candidate[4000] = "";
     int64_t enodes = 0;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(eqf_search(program, &options, &report), EQF_OK);
@@ -113,6 +162,9 @@ static void test_again(void **state)
             assert_string_equal(form, g->form);
         if (i > 0)
             assert_int_equal(enodes, g->enodes);
+        if (i > 0)
+            assert_string_equal(candidate, g->candidates[0].form);
+        snprintf(candidate, sizeof candidate, "%s", g->candidates[0].form);
         snprintf(form, sizeof form, "%s", g->form);
         enodes = g->enodes;
         assert_true(g->repaired > 0);
@@ -132,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_again),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -95,8 +95,11 @@ static void check_program(fixture *f, const void *arg)
     ir_eval(p, inputs, f->a, want, (ir_eval_options){0});
     for (i64 i = 0; i < r.n; i++) {
         if (i < 3)
-            print_message("    %lld kernels, bound %.3g us: %s\n", (long long)r.at[i].kernels,
-                          r.at[i].bound_us, r.at[i].reductions);
+            print_message("    %lld kernels, bound %.3g us:", (long long)r.at[i].kernels,
+                          r.at[i].bound_us);
+        for (i64 k = 0; i < 3 && k < r.at[i].reduction_count; k++)
+            print_message(" %s over %s%s", r.at[i].reductions[k].name, r.at[i].reductions[k].over,
+                          k + 1 < r.at[i].reduction_count ? ";" : "\n");
         compare_value(f, name, i, r.at[i].program, inputs, want);
         compare_kernels(f, name, i, r.at[i].program, inputs, want);
     }
