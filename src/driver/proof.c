@@ -106,6 +106,15 @@ static bool same_text(arena *a, const ir_program *x, const ir_program *y)
     return same;
 }
 
+/* Equal but for the order in which terms were made, and names of atoms. */
+static bool same_program(arena *a, const ir_program *x, const ir_program *y)
+{
+    arena *scratch = arena_child(a);
+    bool same = same_text(scratch, ir_canonical(scratch, x), ir_canonical(scratch, y));
+    arena_free(scratch);
+    return same;
+}
+
 static bool same_names(const ir_program *p, u32 x, const ir_program *q, u32 y)
 {
     return strcmp(intern_text(p->names, x), intern_text(q->names, y)) == 0;
@@ -179,10 +188,9 @@ static void check_cut(const proof *p, arena *a, const sx *at)
         as_read[i] = x->program;
         forms[i] = x->form ? x->form : x->program;
     }
-    if (!same_text(a, ir_canonical(a, pt_join(a, p->program, &cut, as_read)),
-                   ir_canonical(a, p->program)))
+    if (!same_program(a, pt_join(a, p->program, &cut, as_read), p->program))
         refuse(p, a, at, "the parts are not the program");
-    if (!same_text(a, pt_join(a, p->program, &cut, forms), p->computes))
+    if (!same_program(a, pt_join(a, p->program, &cut, forms), p->computes))
         refuse(p, a, at, "the parts' forms are not what is computed");
 }
 

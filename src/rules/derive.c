@@ -17,6 +17,7 @@
 typedef struct spelling {
     rl_terms *t;
     const ir_program *p;
+    bool respells;
     u32 *done; /* by term: its record */
 } spelling;
 
@@ -113,17 +114,19 @@ static u32 record_of(const spelling *s, ir_term at)
     if (op == IR_view && inner->op == IR_comb &&
         g->payloads.at[inner->payload].par == rl_mask(g, attr.par))
         return inner->kids[0]; /* stored */
-    respell(t, &op, x, &n);
+    if (s->respells)
+        respell(t, &op, x, &n);
     ir_reducer reducer = (ir_reducer)node->attr.reducer;
     u32 payload = rl_payload_id(g, op, attr);
     rl_operator_head(g, op, reducer, n, payload);
     return rl_terms_make(t, op, reducer, payload, x, n);
 }
 
-/* Records of everything that the outputs need, by term; 0 for what the graph's language lacks. */
-static u32 *spell(rl_terms *t, const ir_program *p)
+/* Records of everything that the outputs need, by term; 0 for what the graph's language lacks. Programs
+ * are respelled as they enter an e-graph; forms that come out of one are what they are. */
+static u32 *spell(rl_terms *t, const ir_program *p, bool respells)
 {
-    spelling s = {t, p, NEW_N(t->a, u32, p->nodes.n)};
+    spelling s = {t, p, respells, NEW_N(t->a, u32, p->nodes.n)};
     bool *live = NEW_N(t->a, bool, p->nodes.n);
     for (i64 i = 0; i < p->outputs.n; i++)
         live[p->outputs.at[i].term.i] = true;
@@ -174,9 +177,10 @@ static i64 sort_components(const placed *at, u32 *kids, i64 n)
     return count;
 }
 
-/* (shared-term ...) of a record; NULL when the e-graph holds no such term (with `searched`). */
-static const char *text_of(const rl_terms *t, arena *a, u32 id, bool searched)
+/* (shared-term ...) of a record. `where`, unless NULL: its class; NULL when the e-graph has none. */
+static const char *text_of(const rl_terms *t, arena *a, u32 id, eqf_class *where)
 {
+    bool searched = where != NULL;
     rl_graph *g = t->g;
     arena *scratch = arena_child(a);
     u8 *needed = NEW_N(scratch, u8, t->at.n);
@@ -211,6 +215,8 @@ static const char *text_of(const rl_terms *t, arena *a, u32 id, bool searched)
         str_add(&s, ")");
     }
     str_printf(&s, " %u)", numbers);
+    if (searched)
+        *where = at[id].class_;
     arena_free(scratch);
     return found ? str_text(&s) : NULL;
 }
@@ -249,7 +255,7 @@ static void add_hints(rl_graph *g, arena *a, str *out, const char *proofs, i64 n
     for (i64 k = g->chains.n - 1; k >= 0; k--) {
         if (!cited[k] || !g->chains.at[k])
             continue;
-        text[k] = text_of(g->hints, scratch, g->chains.at[k], false);
+        text[k] = text_of(g->hints, scratch, g->chains.at[k], NULL);
         bool is_nested = strstr(text[k], "#lambda:") || strstr(text[k], "#reducer:");
         for (i64 i = 0; i < k && is_nested; i++)
             cited[i] = true;
@@ -284,31 +290,37 @@ static void add_proof(rl_graph *g, str *out, const char *from, const char *to)
     rl_must(g, status);
 }
 
+/* The proof of one output, or false: the e-graph has no such term, or in another class. */
+static bool derive_output(rl_graph *g, const rl_terms *t, str *proofs, const char *name, u32 whole,
+                          u32 form)
+{
+    eqf_class x, y;
+    const char *from = whole ? text_of(t, t->a, whole, &x) : NULL,
+               *to = form ? text_of(t, t->a, form, &y) : NULL;
+    if (!from || !to || x.i != y.i)
+        return false;
+    str_add(proofs, "  (output ");
+    add_name(proofs, name);
+    str_add_char(proofs, ' ');
+    add_proof(g, proofs, from, to);
+    str_add(proofs, ")\n");
+    return true;
+}
+
 const char *rl_graph_derive(rl_graph *g, arena *a, const ir_program *form, const char **why_not)
 {
     rl_must(g, eqf_rebuild(g->engine));
     rl_terms *t = rl_terms_new(g, arena_child(a));
-    const u32 *left = spell(t, g->p), *right = spell(t, form);
+    const u32 *left = spell(t, g->p, true), *right = spell(t, form, false),
+              *respelled = spell(t, form, true);
     str proofs = str_new(t->a), out = str_new(a);
     *why_not = NULL;
     for (i64 i = 0; i < g->p->outputs.n && !*why_not; i++) {
-        ir_term whole = g->p->outputs.at[i].term, other = form->outputs.at[i].term;
-        if (!whole.i)
-            continue;
-        u32 x = left[whole.i], y = right[other.i];
-        const char *from = x ? text_of(t, t->a, x, true) : NULL,
-                   *to = y ? text_of(t, t->a, y, true) : NULL;
-        if (!from || !to ||
-            rl_graph_find(g, g->p, whole).i != rl_graph_find(g, form, other).i) {
-            *why_not = arena_printf(a, "output %s of the form is not in the e-graph",
-                                    output_name(g->p, i));
-            break;
-        }
-        str_add(&proofs, "  (output ");
-        add_name(&proofs, output_name(g->p, i));
-        str_add_char(&proofs, ' ');
-        add_proof(g, &proofs, from, to);
-        str_add(&proofs, ")\n");
+        u32 whole = g->p->outputs.at[i].term.i, other = form->outputs.at[i].term.i;
+        const char *name = output_name(g->p, i);
+        if (whole && !derive_output(g, t, &proofs, name, left[whole], right[other]) &&
+            !derive_output(g, t, &proofs, name, left[whole], respelled[other]))
+            *why_not = arena_printf(a, "output %s of the form is not in the e-graph", name);
     }
     if (!*why_not) {
         str_add(&out, "(derivation\n");
@@ -445,8 +457,9 @@ static const char *side_of(const replaying *r, const sx *proof, const sx *id)
     return str_text(&s);
 }
 
+/* `to`: the form's output as it is, and respelled. */
 static eqf_check_report replay_output(const replaying *r, rl_terms *t, const sx *proof, u32 from,
-                                      u32 to)
+                                      const u32 to[2])
 {
     rl_graph *g = r->g;
     const sx *claim = proof->n > 3 ? proof->at[proof->n - 1] : proof;
@@ -457,7 +470,7 @@ static eqf_check_report replay_output(const replaying *r, rl_terms *t, const sx 
     u32 y = rl_terms_read_table(t, proof, 3, proof->n, claim->at[2]->i);
     if (!x || !from || !rl_terms_same(t, x, from))
         refuse(r, claim, "the proof does not start at the program's output");
-    if (!y || !to || !rl_terms_same(t, y, to))
+    if (!y || !((to[0] && rl_terms_same(t, y, to[0])) || (to[1] && rl_terms_same(t, y, to[1]))))
         refuse(r, claim, "the proof does not end at the form's output");
     eqf_checking judges = rl_graph_checking(g);
     eqf_check_report report;
@@ -488,7 +501,8 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
     rl_terms *t = rl_terms_new(g, own);
     if (form->outputs.n != p->outputs.n)
         refuse(&r, derivation, "the form has another number of outputs");
-    const u32 *left = spell(t, p), *right = spell(t, form);
+    const u32 *left = spell(t, p, true), *right = spell(t, form, false),
+              *respelled = spell(t, form, true);
     VEC(const sx *) proofs = {0};
     for (i64 i = 1; i < derivation->n; i++) {
         const sx *x = derivation->at[i];
@@ -513,8 +527,9 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
         const sx *x = proofs.at[next++];
         if (strcmp(x->at[1]->text, output_name(p, i)) != 0 || !sx_is_form(x->at[2], "proof"))
             refuse(&r, x, "expected the proofs of the outputs, in their order");
-        eqf_check_report one = replay_output(&r, t, x->at[2], left[p->outputs.at[i].term.i],
-                                             right[form->outputs.at[i].term.i]);
+        u32 other = form->outputs.at[i].term.i, to[] = {right[other], respelled[other]};
+        eqf_check_report one =
+            replay_output(&r, t, x->at[2], left[p->outputs.at[i].term.i], to);
         sum.steps += one.steps;
         sum.assumptions += one.assumptions;
     }
