@@ -82,9 +82,10 @@ static bool is_new(arena *a, known *x, const u8 *key)
 
 static bool is_new_state(search *q, const state *x)
 {
+    i64 n = q->s->reduced.n;
     u8 key[EX_REDUCED + sizeof x->pending];
-    memcpy(key, x->chosen.way, EX_REDUCED);
-    memcpy(key + EX_REDUCED, &x->pending, sizeof x->pending);
+    memcpy(key, x->chosen.way, (size_t)n);
+    memcpy(key + n, &x->pending, sizeof x->pending);
     return is_new(q->s->a, &q->seen, key);
 }
 
@@ -254,7 +255,7 @@ static void run(search *q)
     ex_sets starts = {0};
     ex_root_sets(s, &starts);
     q->heap.n = 0;
-    q->seen = (known){.bytes = EX_REDUCED + (i64)sizeof(ex_set)};
+    q->seen = (known){.bytes = s->reduced.n + (i64)sizeof(ex_set)};
     for (i64 i = starts.n - 1; i >= 0; i--) {
         state x = {.pending = starts.at[i]};
         memset(x.chosen.way, -1, sizeof x.chosen.way);
@@ -321,7 +322,7 @@ static i64 list_modes(ex_space *s, u64 atoms, u64 *modes)
 void ex_enumerate(ex_space *s, ex_mode mode, i64 most, ex_structures *out, ex_counts *counts)
 {
     search q = {.s = s, .mode = mode, .out = out, .counts = counts};
-    q.finished.bytes = EX_REDUCED;
+    q.finished.bytes = s->reduced.n;
     for (i64 i = 0; i < s->reduced.n; i++) {
         ex_reduced *x = &s->reduced.at[i];
         x->least_work = least_work(s, x);

@@ -236,14 +236,14 @@ typedef struct choice {
     bool *is_read; /* by place: tiles of a value that something reads at an index map */
 } choice;
 
-static eqf_node first_of(const ex_space *s, i64 place, bool comb)
+/* An operator that makes the whole value. */
+static eqf_node operator_of(const ex_space *s, i64 place)
 {
     const rl_reach *r = s->r;
     for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
         const rl_enode *n = &r->nodes.at[i];
-        if (comb ? n->label.op == IR_comb
-                 : n->label.op != IR_NO_OP && n->label.op != IR_comb &&
-                       rl_transfer_of(n->label.op) != RL_NO_TRANSFER)
+        if (n->label.op != IR_NO_OP && n->label.op != IR_comb &&
+            rl_transfer_of(n->label.op) != RL_NO_TRANSFER)
             return n->node;
     }
     return (eqf_node){0};
@@ -265,8 +265,9 @@ static eqf_node node_of(void *user, eqf_class c)
         if (how && how->label.op == IR_view && ex_index_node(s, place))
             return ex_index_node(s, place)->node;
         if (t.facts & RL_STORED)
-            n = first_of(s, place, false);
-        return n.i ? n : first_of(s, place, true);
+            n = operator_of(s, place);
+        const rl_enode *comb = ex_comb_of(s, place);
+        return n.i || !comb ? n : comb->node;
     }
     if (s->r->forms.node[place].i)
         return s->r->forms.node[place];

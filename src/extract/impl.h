@@ -49,7 +49,9 @@ ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options);
 bool ex_is_over(ex_space *s);
 /* Is the e-node an operator on tiles (or a leaf), neither a reduction over axes nor of a loop? */
 bool ex_is_glue(const ex_space *s, const rl_enode *n);
-/* The tiles that a class of whole values is cut into, -1: none. */
+/* The e-node that combines tiles cut along every dim into the class of whole values, NULL: none. */
+const rl_enode *ex_comb_of(const ex_space *s, i64 place);
+/* Those tiles, -1: none. */
 i64 ex_tiles_of(const ex_space *s, i64 place);
 /* The e-node of a whole value that reads another one, which has tiles, at an index map; or NULL. */
 const rl_enode *ex_index_node(const ex_space *s, i64 place);

@@ -3,7 +3,7 @@
  * Minimal ones are at most MOST_STOPS a class, the smallest: that is a limit, and said. */
 #include "extract/impl.h"
 
-enum { MOST_STOPS = 24, MOST_OF_ALL = 512 };
+enum { MOST_STOPS = 64, MOST_OF_ALL = 512 };
 
 bool ex_has(const ex_set *s, i64 i)
 {
@@ -253,16 +253,28 @@ static void find_reduced(ex_space *s)
     }
 }
 
+const rl_enode *ex_comb_of(const ex_space *s, i64 place)
+{
+    const rl_reach *r = s->r;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (n->label.op != IR_comb)
+            continue;
+        rl_type tiles = rl_graph_type(s->g, r->classes[n->kids[0]]);
+        if (rl_is_cut(&tiles))
+            return n;
+    }
+    return NULL;
+}
+
 i64 ex_tiles_of(const ex_space *s, i64 place)
 {
     const rl_reach *r = s->r;
     rl_type t = rl_graph_type(s->g, r->classes[place]);
     if (t.kind == IR_A_VALUE && t.axes == 0 && t.dims == 0)
         return place;
-    for (i64 i = r->first[place]; i < r->first[place + 1]; i++)
-        if (r->nodes.at[i].label.op == IR_comb)
-            return r->nodes.at[i].kids[0];
-    return -1;
+    const rl_enode *comb = ex_comb_of(s, place);
+    return comb ? (i64)comb->kids[0] : -1;
 }
 
 static void find_roots(ex_space *s)
