@@ -1,10 +1,14 @@
-/* Sizes after each phase beside those of the design's model (`!`: over 1.3 times), with times;
- * with --rules what each rule of the first phase did; with --split DIM after a split of that dim
- * into four: bench_saturate [--rules] [--split DIM] PROGRAM.eqf ... */
+/* Sizes after each phase beside those of the design's model (`!`: over 1.3 times), with times; then what
+ * extraction went through, with compaction early and at the end (`+`: it met a limit, here 20 s). With
+ * --rules what each rule of the first phase did; with --split DIM after a split of that dim into four;
+ * with --subsets values are cut along every set of their axes:
+ *
+ *     bench_saturate [--rules] [--subsets] [--split DIM] PROGRAM.eqf ... */
+#include <math.h>
 #include <stdio.h>
 #include <time.h>
 
-#include "rules/graph.h"
+#include "extract/extract.h"
 
 enum { P0, ALGEBRA, TILES, LATE, NODE, STAGES };
 static const char *const stage_names[STAGES] = {"P0", "algebra", "tiles", "late", "node"};
@@ -52,7 +56,16 @@ typedef struct row {
     double ms[STAGES];
     eqf_stop stop;
     i64 bytes;
+    ex_report found[2]; /* early, after */
+    double found_ms[2];
 } row;
+
+typedef struct setting {
+    bool with_rules, subsets;
+    const char *split;
+    double ratios; /* sum of logarithms of after / early */
+    int ratio_count;
+} setting;
 
 static void note(row *r, int stage, rl_graph *g, eqf_run_report run, double ms)
 {
@@ -71,11 +84,45 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, const char *split,
-                            row *r)
+static bool is_late(void *user)
 {
-    rl_graph_options o = {
-        .rules = rl_ruleset_shipped(a), .fp = RL_APPROXIMATE, .limits = eqf_limits_default()};
+    const double *end_ms = user;
+    return now_ms() > *end_ms;
+}
+
+static void extract(arena *a, rl_graph *g, row *r)
+{
+    for (int mode = 0; mode < 2; mode++) {
+        double started = now_ms(), end = started + 20e3;
+        ex_options o = {.mode = mode ? EX_AFTER : EX_EARLY, .is_over = is_late, .user = &end};
+        r->found[mode] = ex_search(a, g, &o);
+        r->found_ms[mode] = now_ms() - started;
+    }
+}
+
+static void print_found(const row *r, setting *o)
+{
+    const ex_report *early = &r->found[0], *after = &r->found[1];
+    double ratio = (double)after->expanded / (double)MAX(early->expanded, 1);
+    bool both = !early->is_cut_short && !after->is_cut_short;
+    printf("    %lld structures, %lld candidates; early %lld%s states, %lld pruned, %.1f ms; after %lld%s "
+           "states, %.1f ms; after / early %.3g\n",
+           (long long)early->sets, (long long)early->distinct, (long long)early->expanded,
+           early->is_cut_short ? "+" : "", (long long)early->pruned, r->found_ms[0],
+           (long long)after->expanded, after->is_cut_short ? "+" : "", r->found_ms[1], ratio);
+    if (both) {
+        o->ratios += log(ratio);
+        o->ratio_count++;
+    }
+}
+
+static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, const setting *s, row *r)
+{
+    const char *split = s->split;
+    rl_graph_options o = {.rules = rl_ruleset_shipped(a),
+                          .fp = RL_APPROXIMATE,
+                          .refine = s->subsets ? RL_REFINE_SUBSETS : RL_REFINE_MAXIMAL,
+                          .limits = eqf_limits_default()};
     o.limits.iterations = -1; /* views pass one operator an iteration */
     double t0 = now_ms(), t1;
     rl_graph *g = rl_graph_new(a, p, &o);
@@ -95,7 +142,7 @@ static rl_graph *run_phases(arena *a, const ir_program *p, rl_fuse_mode mode, co
     return g;
 }
 
-static void one(eqf_ctx *ctx, const char *path, bool with_rules, const char *split)
+static void one(eqf_ctx *ctx, const char *path, setting *o)
 {
     arena *a = arena_new(ctx, 0);
     i64 n;
@@ -103,10 +150,10 @@ static void one(eqf_ctx *ctx, const char *path, bool with_rules, const char *spl
     ir_program *p = ir_read(a, path, text, n);
     const char *name = intern_text(p->names, p->name);
     row r = {.stop = EQF_STOP_SATURATED};
-    run_phases(a, p, RL_FUSE_LATE, split, &r);
-    rl_graph *g = run_phases(a, p, RL_FUSE_NODE, split, &r);
+    extract(a, run_phases(a, p, RL_FUSE_LATE, o, &r), &r);
+    rl_graph *g = run_phases(a, p, RL_FUSE_NODE, o, &r);
     const model *m = NULL;
-    for (i64 i = 0; i < COUNT_OF(models) && !split; i++)
+    for (i64 i = 0; i < COUNT_OF(models) && !o->split && !o->subsets; i++)
         if (strcmp(models[i].name, name) == 0)
             m = &models[i];
     printf("%-23s", name);
@@ -120,15 +167,19 @@ static void one(eqf_ctx *ctx, const char *path, bool with_rules, const char *spl
     }
     printf(" %7.2f %7.2f %7.2f %7.1f  %s\n", r.ms[ALGEBRA], r.ms[TILES], r.ms[NODE],
            (double)r.bytes / 1048576, eqf_stop_name(r.stop));
-    if (with_rules)
+    print_found(&r, o);
+    if (o->with_rules)
         rule_counts(g);
     arena_free(a);
 }
 
-static void all(eqf_ctx *ctx, char **paths, int n, bool with_rules, const char *split)
+static void all(eqf_ctx *ctx, char **paths, int n, setting *o)
 {
     for (int i = 0; i < n; i++)
-        one(ctx, paths[i], with_rules, split);
+        one(ctx, paths[i], o);
+    if (o->ratio_count > 0)
+        printf("after / early, geometric mean of the %d that both ended: %.3g\n", o->ratio_count,
+               exp(o->ratios / o->ratio_count));
 }
 
 int main(int argc, char **argv)
@@ -140,16 +191,17 @@ int main(int argc, char **argv)
     for (int stage = 0; stage < STAGES; stage++)
         printf(" %8s %7s ", stage_names[stage], "model");
     printf(" %7s %7s %7s %7s\n", "alg ms", "tile ms", "node ms", "MiB");
-    bool with_rules = argc > 1 && strcmp(argv[1], "--rules") == 0;
-    int first = 1 + with_rules;
-    const char *split = NULL;
-    if (argc > first + 1 && strcmp(argv[first], "--split") == 0) {
-        split = argv[first + 1];
-        first += 2;
+    setting o = {0};
+    int first = 1;
+    for (; first < argc && argv[first][0] == '-'; first++) {
+        o.with_rules |= strcmp(argv[first], "--rules") == 0;
+        o.subsets |= strcmp(argv[first], "--subsets") == 0;
+        if (strcmp(argv[first], "--split") == 0 && first + 1 < argc)
+            o.split = argv[++first];
     }
     trap t;
     TRY (ctx, t)
-        all(ctx, argv + first, argc - first, with_rules, split);
+        all(ctx, argv + first, argc - first, &o);
     if (t.status && eqf_diag_count(ctx)) {
         eqf_diag d = eqf_diag_get(ctx, 0);
         fprintf(stderr, "bench_saturate: %s: %s: %s\n", d.file, d.place, d.message);

@@ -58,7 +58,9 @@ typedef struct ex_report {
     i64 sets;             /* structures */
     i64 distinct;         /* candidates that were looked at, of which the list is the best */
     i64 tried;            /* programs that were priced */
-    bool complete;        /* no structure was left out but by compaction: no limit was met */
+    bool is_cut_short;    /* a limit was met: structures may be missing */
+    bool complete;        /* none is, and every one was looked at: with all that it may store where
+                             that is little */
 } ex_report;
 
 /* Candidates for all outputs of the graph's program. Everything lives in `a`. The e-graph is not

@@ -225,7 +225,8 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     report.sets = all.n;
     report.distinct = q.distinct;
     report.tried = q.tried;
-    report.complete = !s->is_cut_short && !s->is_over && all.n <= LOOKED_INTO;
+    report.is_cut_short = s->is_cut_short || s->is_over;
+    report.complete = !report.is_cut_short && all.n <= LOOKED_INTO;
     arena_free(scratch);
     return report;
 }
