@@ -13,8 +13,9 @@ static i64 block_size(u32 cap)
 }
 
 /* Blocks double up to LARGE_WORDS; the next is a large page. While the e-graph is small, SPARE_WORDS in
- * blocks of some size are kept for the next search: fresh memory is not cheap. */
-enum { SOME_WORDS = 1 << 12, LARGE_WORDS = 1 << 17, SPARE_WORDS = 4 << 19, SPARE_BELOW = 32 << 20 };
+ * such blocks are kept for the next search, for fresh memory is not cheap; small ones would hold the
+ * heap open. */
+enum { LARGE_WORDS = 1 << 17, SPARE_WORDS = 4 << 19, SPARE_BELOW = 32 << 20 };
 enum { BLOCK_WORDS = (1 << 19) - sizeof(eg_block) / 4 - ROW_WORDS };
 
 void eg_matches_drop(eg *g, eg_matches *m)
@@ -23,7 +24,7 @@ void eg_matches_drop(eg *g, eg_matches *m)
     m->first = b->next;
     if (g->bytes >= SPARE_BELOW) {
         eg_spare_free(g);
-    } else if (b->cap >= SOME_WORDS && g->spare_words + b->cap <= SPARE_WORDS) {
+    } else if (b->cap >= LARGE_WORDS && g->spare_words + b->cap <= SPARE_WORDS) {
         b->next = g->spare;
         g->spare = b;
         g->spare_words += b->cap;
@@ -58,7 +59,7 @@ eg_block *eg_row_block(eg *g, eg_matches *m)
         return b;
     u32 cap = !b ? MAX(64, m->width) : b->cap < LARGE_WORDS ? 2 * b->cap : BLOCK_WORDS;
     eg_block *fresh = g->spare;
-    if (fresh && cap >= SOME_WORDS) {
+    if (fresh && cap >= LARGE_WORDS / 8) {
         cap = fresh->cap;
         g->spare = fresh->next;
         g->spare_words -= cap;
