@@ -16,7 +16,8 @@
 static said s;
 
 static const char *const verbs[] = {"inspect", "search",      "optimize -o p", "run",
-                                    "bench",   "rules check", "egraph run",    "egraph extract"};
+                                    "bench",   "rules check", "egraph run",    "egraph extract",
+                                    "explain"};
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 static int set_up(void **state)
@@ -286,7 +287,7 @@ static void test_words(void **state)
     }
     /* `help WORDS` is `WORDS --help`. */
     static const char *const subjects[] = {"inspect",    "search",     "optimize",
-                                           "run",        "bench",      "rules",
+                                           "run",        "bench",      "explain",    "rules",
                                            "rules list", "rules show", "rules check",
                                            "egraph",     "egraph run", "egraph extract"};
     for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {

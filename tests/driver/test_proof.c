@@ -10,6 +10,7 @@
 
 #include "driver/contest.h"
 #include "driver/proof.h"
+#include "package/package.h"
 
 static const rt_peaks peaks = {100, 10};
 
@@ -221,12 +222,75 @@ static void changed_files_are_refused(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* A package whose proof is replaced: what it says is replayed from its files. */
+static void packages_are_explained(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/eqf-proof-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    const char *source = arena_printf(a, "%s/rows.eqf", folder),
+               *package = arena_printf(a, "%s/rows.pkg", folder);
+    static const char text[] = "(program rows (dims (M 8) (K 64))\n  (input X f32 (M K))\n"
+                               "  (let e (exp (sub X (reduce max X :axis K))))\n"
+                               "  (output Y (div e (reduce + e :axis K)) (M K)))\n";
+    file_write(ctx, source, text, sizeof text - 1);
+    eqf_program *program;
+    eqf_optimize_options options = {.budget_s = 1e-3, .threads = 1};
+    assert_int_equal(eqf_program_read(ctx, source, NULL, &program), EQF_OK);
+    assert_int_equal(eqf_optimize(program, &options, package, NULL), EQF_OK);
+    eqf_explain_options replay = {.proof = true};
+    eqf_explanation *x;
+    assert_int_equal(eqf_package_explain(ctx, package, &replay, &x), EQF_OK);
+    assert_string_equal(x->form, "");
+    assert_true(x->kernel_count > 2 && x->kernels[0].bytes > 0);
+    assert_true(x->checked && x->proved);
+    eqf_explanation_free(x);
+
+    const char *own = eqf_program_text(program), *why, *file;
+    i64 n = (i64)strlen(own);
+    file = whole_proof(a, own, n, 0, &why);
+    assert_non_null(file);
+    pk_replace(a, package, "proof.eqf", file, (i64)strlen(file));
+    assert_int_equal(eqf_package_explain(ctx, package, &replay, &x), EQF_OK);
+    assert_true(x->checked && x->proved && x->part_count == 1);
+    assert_true(x->parts[0].changed && x->parts[0].step_count > 3 && x->parts[0].checked > 3);
+    assert_true(x->parts[0].steps[0].meaning[0] && x->parts[0].steps[0].from[0]);
+    eqf_explanation_free(x);
+    eqf_model *model; /* it is a package still */
+    assert_int_equal(eqf_model_load(ctx, package, &model), EQF_OK);
+    eqf_model_free(model);
+
+    file = changed(a, file, "(proof shared", "view.exp", "view.sub");
+    pk_replace(a, package, "proof.eqf", file, (i64)strlen(file));
+    assert_int_equal(eqf_package_explain(ctx, package, NULL, &x), EQF_OK);
+    assert_false(x->checked);
+    eqf_explanation_free(x);
+    assert_int_equal(eqf_package_explain(ctx, package, &replay, &x), EQF_OK);
+    assert_false(x->checked || x->proved);
+    assert_non_null(strchr(x->parts[0].refused, ':')); /* its place */
+    eqf_explanation_free(x);
+
+    file = arena_printf(a, "%s/proof.eqf", package); /* behind plan.json's back */
+    file_write(ctx, file, "(proof (format 2))", 18);
+    assert_int_equal(eqf_package_explain(ctx, package, &replay, &x), EQF_E_DATA);
+    assert_null(x);
+    eqf_program_free(program);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+    char line[128];
+    snprintf(line, sizeof line, "rm -r %s", folder);
+    assert_int_equal(system(line), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wholes_are_proved),
         cmocka_unit_test(parts_are_proved),
         cmocka_unit_test(changed_files_are_refused),
+        cmocka_unit_test(packages_are_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
