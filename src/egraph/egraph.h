@@ -179,6 +179,7 @@ struct eqf_egraph {
     u32 nclasses;
     u64 *slot; /* hash << 32 | e-node; 0 empty */
     u32 slot_mask, slot_used;
+    u32 grown; /* when it last grew: a stamp */
     eg_log *log; /* by operator; [EG_OP_CLASSES] holds classes */
     u32 nlogs;
     u32 now;

@@ -36,8 +36,8 @@ void eg_slot_remove(eg *g, u32 hash, u32 n)
     g->slot_used--;
 }
 
-/* Below this many slots the table grows by four. */
-enum { QUICKLY = 1 << 14 };
+/* Below FEW_SLOTS the table grows by four. */
+enum { FEW_SLOTS = 1 << 12, MANY_SLOTS = 1 << 19 };
 
 bool eg_slots_resize(eg *g, u32 size)
 {
@@ -340,9 +340,14 @@ bool eg_reserve(eg *g, u32 op, u32 arity, u32 n)
         return false;
     u32 slots = g->slot ? g->slot_mask + 1 : 0, size = MAX(slots, 64);
     while (4 * ((u64)g->slot_used + n) > 3 * (u64)size)
-        size *= size < QUICKLY ? 4 : 2;
-    if (UNLIKELY(size != slots) && !eg_slots_resize(g, size))
-        return false;
+        size *= size < FEW_SLOTS ? 4 : 2;
+    if (UNLIKELY(size != slots)) {
+        /* an iteration that has it grow twice will probably have it grow a third time */
+        bool again = g->grown == g->now && size >= MANY_SLOTS && eg_slots_resize(g, 2 * size);
+        if (!again && !eg_slots_resize(g, size))
+            return false;
+        g->grown = g->now;
+    }
     if (seg == EG_LONG ? !reserve_long(g, arity) : !col_room(g, &g->seg[seg], n))
         return false;
     if (UNLIKELY(g->class_ids + n > g->parent_cap)) {
