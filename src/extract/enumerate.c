@@ -21,7 +21,7 @@
  * rolled over it is, or nothing. That is a choice of the space, not compaction. */
 #include "extract/impl.h"
 
-enum { MOST_STATES = 1 << 15, MOST_MODES = 16 };
+enum { MOST_STATES = 1 << 15, MOST_MODES = 16, FEW = 1024 };
 
 typedef struct state {
     ex_structure chosen;
@@ -361,14 +361,14 @@ static bool is_part_of(const ex_structure *x, const ex_structure *y)
     return true;
 }
 
-void ex_compact(arena *a, ex_structures *x)
+void ex_compact(ex_space *s, ex_structures *x)
 {
-    arena *scratch = arena_child(a);
+    arena *scratch = arena_child(s->a);
     ex_set *members = NEW_N(scratch, ex_set, x->n);
     bool *is_out = NEW_N(scratch, bool, x->n);
     for (i64 i = 0; i < x->n; i++)
         members[i] = members_of(&x->at[i]);
-    for (i64 i = 0; i < x->n; i++)
+    for (i64 i = 0; i < x->n && (i % 64 || i < FEW || !ex_is_over(s)); i++)
         for (i64 k = 0; k < x->n && !is_out[i]; k++)
             is_out[i] = k != i && ex_within(&members[k], &members[i]) &&
                         !ex_same(&members[k], &members[i]) && is_part_of(&x->at[k], &x->at[i]);

@@ -81,8 +81,8 @@ void ex_enumerate(ex_space *s, ex_mode mode, i64 most, ex_structures *out, ex_co
 u64 ex_rolled_atoms(const ex_space *s);
 /* Is the way one of a structure in which over these atoms' axes what can be rolled is, and nothing else? */
 bool ex_is_asked_for(const ex_reduced *x, const ex_way *w, u64 atoms);
-/* Leaves out structures that others are a part of. */
-void ex_compact(arena *a, ex_structures *x);
+/* Leaves out structures that others are a part of; of very many some may stay when time is over. */
+void ex_compact(ex_space *s, ex_structures *x);
 
 f64 ex_own_cost(const ex_space *s, const rl_enode *n);
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.

@@ -202,7 +202,7 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     eqf_node *chosen = NEW_N(scratch, eqf_node, s->r->n);
     keep_computable(s, &all, chosen);
     if (options->mode != EX_NONE)
-        ex_compact(scratch, &all);
+        ex_compact(s, &all);
     VEC(priced) order = {0};
     for (i64 i = 0; i < all.n && (i < LOOKED_INTO || !ex_is_over(s)); i++) {
         turn_to(&q, &all, i, chosen);

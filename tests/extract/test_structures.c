@@ -7,6 +7,7 @@
  * programs. */
 #include "extract/impl.h"
 #include "ir/check.h"
+#include "rules/small.h"
 
 enum { MOST_ASSIGNMENTS = 2048, MOST_POLLS = 4000, MOST = 1 << 12 };
 
@@ -267,12 +268,13 @@ static bool find(arena *a, rl_graph *g, ex_mode mode, ex_structures *out, ex_cou
     ex_enumerate(s, mode, MOST, &all, counts);
     if (s->is_cut_short)
         return false;
+    polls = 0;
     eqf_node *chosen = NEW_N(a, eqf_node, s->r->n);
     for (i64 i = 0; i < all.n; i++)
         if (ex_choose(s, &all.at[i], chosen))
             vec_push(a, out, all.at[i]);
     if (mode != EX_NONE)
-        ex_compact(a, out);
+        ex_compact(s, out);
     return true;
 }
 
@@ -333,7 +335,7 @@ static void compare(arena *a, rl_graph *g, const char *name, tally *t)
         return;
     for (i64 i = 0; i < computable.n; i++)
         vec_push(a, &want, computable.at[i]);
-    ex_compact(a, &want);
+    ex_compact(s, &want);
     expect_same(a, s, name, "early", &early, &want);
     t->compared++;
     t->structures += want.n;
@@ -457,8 +459,51 @@ static void candidates(void **state)
         fail_msg("%s", last_diag(f).message);
 }
 
+/* ---- interrupts ------------------------------------------------------------------------------ */
+
+static bool is_spent(void *user)
+{
+    i64 *left = user;
+    return --*left < 0;
+}
+
+/* Whenever time is over, what was found is kept; and it is less than everything. */
+static void check_interrupts(fixture *f, const void *arg)
+{
+    const char *name = arg;
+    const rl_ruleset *rules = rl_ruleset_shipped(f->a);
+    rl_graph *g = graph_of(f->a, rules, small_program(f->a, name));
+    for (int mode = 0; mode < 2; mode++) {
+        i64 some = 0;
+        for (i64 polls = 1; polls < 5000; polls += polls / 12 + 1) {
+            i64 left = polls;
+            ex_options o = {.mode = (ex_mode)mode, .is_over = is_spent, .user = &left};
+            ex_report r = ex_search(f->a, g, &o);
+            if (!r.is_cut_short) {
+                assert_true(r.n > 0);
+                break;
+            }
+            assert_true(!r.complete);
+            some += r.n > 0;
+            for (i64 i = 0; i < r.n; i++)
+                assert_true(r.at[i].kernels > 0 && r.at[i].bound_us > 0);
+        }
+        assert_true(some >= 2);
+    }
+}
+
+static void interrupts(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"attention", "differential_attention"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (attempt(f, check_interrupts, names[i]) != EQF_OK)
+            fail_msg("%s: %s", names[i], last_diag(f).message);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(random_structures), TEST(candidates)};
+    const struct CMUnitTest tests[] = {TEST(random_structures), TEST(candidates),
+                                       TEST(interrupts)};
     return cmocka_run_group_tests_name("structures", tests, NULL, NULL);
 }
