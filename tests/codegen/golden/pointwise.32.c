@@ -24,10 +24,6 @@ static inline f32 pow2_f32(i32 n) {
 static inline f32 scale_f32(f32 x, i32 n) {
     return x * pow2_f32(n >> 1) * pow2_f32(n - (n >> 1));
 }
-static inline f32 clamp_f32(f32 x, f32 lo, f32 hi) {
-    x = x < lo ? lo : x;
-    return x > hi ? hi : x;
-}
 static inline i32 nearest_f32(f32 x) {
     return (i32)bits_f32(x + 0x1.8p23f) - 0x4b400000;
 }
@@ -41,11 +37,13 @@ static inline f32 exp_poly_f32(f32 r) {
     return p * (r * r) + r;
 }
 static inline f32 exp_f32(f32 x) {
-    f32 y = clamp_f32(x, -104.0f, 89.0f);
+    f32 y = x < -104.0f ? 0.0f : x;
+    y = y > 89.0f ? 89.0f : y;
     i32 n = nearest_f32(y == y ? y * 1.44269504f : 0.0f);
     f32 k = (f32)n;
     f32 r = (y - k * 0.693359375f) - k * -2.12194440e-4f;
-    return scale_f32(exp_poly_f32(r) + 1, n);
+    f32 e = scale_f32(exp_poly_f32(r) + 1, n);
+    return x < -104.0f ? 0.0f : e;
 }
 
 /* 2:19 */
