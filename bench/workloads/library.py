@@ -1,4 +1,4 @@
-"""Packages through the C interface: load, run on torch tensors, measure the machine's rates."""
+"""Packages through the C interface: load, and run on torch tensors."""
 import ctypes as c
 
 import torch
@@ -15,17 +15,6 @@ class Diag(c.Structure):
                 ("message", c.c_char_p)]
 
 
-class BenchOptions(c.Structure):
-    _fields_ = [("threads", c.c_int), ("budget_s", c.c_double), ("cancel", c.c_void_p)]
-
-
-class BenchResult(c.Structure):
-    _fields_ = [(n, c.c_double) for n in ("median_us", "low_us", "high_us", "min_us")] + [
-        (n, c.c_int64) for n in ("runs", "kernels", "flops", "bytes")] + [
-        ("threads", c.c_int)] + [
-        (n, c.c_double) for n in ("peak_gflops", "peak_gbps", "bound_us", "roofline")]
-
-
 class Library:
     def __init__(self, path):
         self.lib = lib = c.CDLL(str(path))
@@ -37,9 +26,7 @@ class Library:
                 ("eqf_model_input_count", size, [p]), ("eqf_model_input", Tensor, [p, size]),
                 ("eqf_model_output_count", size, [p]), ("eqf_model_output", Tensor, [p, size]),
                 ("eqf_exec_new", c.c_int, [p, p, c.c_int, c.POINTER(p)]),
-                ("eqf_exec_run", c.c_int, [p, p, p]),
-                ("eqf_bench", c.c_int,
-                 [p, p, c.POINTER(BenchOptions), c.POINTER(BenchResult)])]:
+                ("eqf_exec_run", c.c_int, [p, p, p])]:
             function = getattr(lib, name)
             function.restype, function.argtypes = result, arguments
         self.ctx = lib.eqf_ctx_new(None)
@@ -58,7 +45,7 @@ class Package:
 
     def __init__(self, library, path, threads):
         self.library, lib, p = library, library.lib, c.c_void_p
-        self.threads, self.model, self.exec = threads, p(), p()
+        self.model, self.exec = p(), p()
         library.check(lib.eqf_model_load(library.ctx, str(path).encode(), c.byref(self.model)))
         library.check(lib.eqf_exec_new(library.ctx, self.model, threads, c.byref(self.exec)))
         self.names = [lib.eqf_model_input(self.model, i).name.decode()
@@ -81,11 +68,3 @@ class Package:
             return self.output
 
         return call
-
-    def rates(self, seconds):
-        """GFLOP/s and GB/s that the machine gives to as many threads, measured now."""
-        result = BenchResult()
-        self.library.check(self.library.lib.eqf_bench(
-            self.library.ctx, self.model, BenchOptions(self.threads, seconds, None),
-            c.byref(result)))
-        return result.peak_gflops, result.peak_gbps
