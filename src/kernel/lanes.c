@@ -6,7 +6,7 @@
  * most three dims and few enough elements to stay in the first-level cache. */
 #include "kernel/tiled.h"
 
-enum { LONG = 256, SUMMED = 128, COLUMNS = 64, ROWS = 32, LARGEST = 4096 };
+enum { LONG = 256, SUMMED = 128, COLUMNS = 64, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
 
 typedef struct roles {
     kn_lower *l;
@@ -20,11 +20,15 @@ static i64 extent(const roles *r, ir_atom d)
     return ir_extent(r->l->p, d);
 }
 
-/* n cut into equal tiles of at most `most`, or unequal ones when that would make small tiles. */
+/* n cut into equal tiles of at most `most`, of whole vectors if that can be, or unequal ones when that
+ * would make small tiles. */
 static i64 fit(i64 n, i64 most)
 {
     if (n <= most)
         return n;
+    for (i64 d = most / VECTOR * VECTOR; d > 0 && d >= most / 2; d -= VECTOR)
+        if (n % d == 0)
+            return d;
     for (i64 d = most; d > most / 2; d--)
         if (n % d == 0)
             return d;

@@ -37,9 +37,44 @@ static void store(tiler *t, u32 root, const kn_loc *out, const kn_operand *to)
 {
     const ir_node *node = kt_node_of(t, root);
     tile x = kt_value(t, &t->outside, root), shape = kt_shape_of(t, root, node->dims, node->axes);
+    kt_order_like(&shape, &x);
     kn_value v = kt_arrange(t, x, &shape, node->axes);
     kn_place p = kt_place(t, out, to, &shape, node->axes);
     kn_store(&t->j.m, &p, kn_cast(&t->j.m, (dtype)out->dtype, v));
+}
+
+/* Dims of a result whose layout is ours: last, side by side, the columns of the product that it is made
+ * of, so that what follows the product runs along its vectors. Columns are of the operand that is
+ * constant, since that one is packed. */
+static void order_result(const kn_lower *l, u32 root, ir_atoms dims, ir_atom *order)
+{
+    bool *seen = NEW_N(l->a, bool, root + 1);
+    seen[root] = true;
+    ir_atom columns = {0};
+    for (u32 k = root; k > 0 && !columns.i; k--) {
+        const ir_node *node = &l->p->nodes.at[k];
+        if (!seen[k] || l->at[k].where != KN_ABSENT)
+            continue;
+        for (i64 i = 0; i < node->arg_count; i++)
+            seen[node->args[i].i] = true;
+        for (i64 o = 0; o < 2 && node->op == IR_tile_matmul; o++) {
+            const ir_node *x = ir_get(l->p, node->args[o]), *y = ir_get(l->p, node->args[1 - o]);
+            if (x->op != IR_view || !l->constant[x->args[0].i])
+                continue;
+            for (i64 i = 0; i < x->dims.n; i++) {
+                ir_atom d = x->dims.at[i];
+                bool is_free = ir_has(dims, d) && !ir_has(y->dims, d);
+                if (is_free && ir_extent(l->p, d) > ir_extent(l->p, columns))
+                    columns = d;
+            }
+        }
+    }
+    i64 n = 0;
+    for (i64 i = 0; i < dims.n; i++)
+        if (dims.at[i].i != columns.i)
+            order[n++] = dims.at[i];
+    if (columns.i)
+        order[n] = columns;
 }
 
 void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
@@ -47,8 +82,7 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     const ir_node *node = &l->p->nodes.at[term];
     ir_atoms par = term == root ? (ir_atoms){0} : node->attr.par;
     ir_atom *order = NEW_N(l->a, ir_atom, node->dims.n + 1);
-    for (i64 i = 0; i < node->dims.n; i++)
-        order[i] = node->dims.at[i];
+    order_result(l, root, node->dims, order);
     kn_loc out = kn_result(l, term, order, node->dims.n);
     i64 atoms = l->p->atoms.n, terms = l->p->nodes.n;
     tiler t = {.l = l, .j = kn_job_new(l, term), .p = l->p, .a = l->a};

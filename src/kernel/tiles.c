@@ -6,6 +6,8 @@
  * whatever combines lanes sees its identity. Half types are widened when they are loaded. */
 #include "kernel/tiled.h"
 
+enum { FAR_BYTES = 1 << 20 }; /* panels larger than this are fetched ahead */
+
 const ir_node *kt_node_of(const tiler *t, u32 k)
 {
     return &t->p->nodes.at[k];
@@ -285,6 +287,14 @@ static const panels *panels_of(tiler *t, u32 source, ir_atom n, ir_atoms summed)
     return &t->packed.at[t->packed.n - 1];
 }
 
+static i64 bytes_of(const tiler *t, const kn_loc *x)
+{
+    i64 n = dtype_bytes((dtype)x->dtype);
+    for (i64 i = 0; i < x->dims.n; i++)
+        n *= kn_extent(t->l, x->dims.at[i]);
+    return n;
+}
+
 /* Where the tile lies in them: rows of what is summed, columns side by side. */
 static kn_place panel_place(tiler *t, const panels *x, const tile *like, ir_atoms axes)
 {
@@ -419,16 +429,24 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
     bool row_runs = x.kind != KN_DOT_ROWDOT || stride_in(t, f, x.left, x.k) == 1;
     kn_value l = operand(t, f, x.left, left, row_runs, axes, x.k);
     kn_value r;
+    kn_affine next = kn_const_affine(0);
+    i64 ahead = 0;
     if (x.kind == KN_DOT_FMA && may_pack(t, f, x.right, x.n, axes)) {
         const panels *of = panels_of(t, kt_source_of(t, f, x.right), x.n, node->attr.axis);
         kn_place p = panel_place(t, of, &right, axes);
         r = kn_ref(m, &p);
+        if (bytes_of(t, &of->loc) > FAR_BYTES && p.stride[1] == 1 && p.stride[0] == p.shape[1]) {
+            /* what comes next lies behind it */
+            next = p.at;
+            next.base += p.shape[0] * p.shape[1];
+            ahead = p.shape[1];
+        }
     } else {
         bool columns_run = x.kind != KN_DOT_FMA || stride_in(t, f, x.right, x.n) == 1;
         r = operand(t, f, x.right, right, columns_run, axes, x.k);
     }
     kn_value start = acc ? kt_arrange(t, *acc, &out, axes) : kn_state(m, IR_SUM, type, 2, shape);
-    out.v = kn_dot_add(m, x.kind, start, l, r, kn_const_affine(0), 0);
+    out.v = kn_dot_add(m, x.kind, start, l, r, next, ahead);
     i64 block[2];
     choose_block(t, &x, axes, type, block);
     kn_dot_block(m, out.v, block[0], block[1]);
@@ -437,17 +455,49 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+void kt_order_like(tile *x, const tile *like)
+{
+    bool same = x->n == like->n;
+    for (i64 d = 0; same && d < x->n; d++)
+        same = like->dims[d].i && find_dim(x, like->dims[d]) >= 0;
+    if (same)
+        memcpy(x->dims, like->dims, sizeof x->dims);
+}
+
+/* The value x of a term; when it is read from memory, with its dims in the order of `like`. */
+static tile read_like(tiler *t, frame *f, u32 k, tile x, const tile *like, ir_atoms axes)
+{
+    u32 source = kt_source_of(t, f, k);
+    if (!source || t->l->at[source].where != KN_MEMORY)
+        return x;
+    tile out = {.n = 0};
+    bool moves = false;
+    for (i64 d = 0; d < like->n; d++)
+        if (like->dims[d].i && find_dim(&x, like->dims[d]) >= 0) {
+            moves |= x.dims[out.n].i != like->dims[d].i;
+            out.dims[out.n++] = like->dims[d];
+        }
+    if (!moves || out.n != x.n)
+        return x;
+    out.v = load(t, source, &out, axes);
+    return out;
+}
+
 static tile pointwise(tiler *t, frame *f, u32 k)
 {
     kn_maker *m = &t->j.m;
     const ir_node *node = kt_node_of(t, k);
     ir_atoms axes = axes_in(f, node);
-    tile out = kt_shape_of(t, k, node->dims, axes);
+    tile out = kt_shape_of(t, k, node->dims, axes), arg[3];
+    for (i64 i = 0; i < node->arg_count; i++)
+        arg[i] = kt_value(t, f, node->args[i].i);
+    /* in the order of what was computed: what is read can be read in any */
+    for (i64 i = node->arg_count - 1; i >= 0; i--)
+        if (arg[i].n == out.n && !kt_source_of(t, f, node->args[i].i))
+            kt_order_like(&out, &arg[i]);
     kn_value x[3];
-    for (i64 i = 0; i < node->arg_count; i++) {
-        tile arg = kt_value(t, f, node->args[i].i);
-        x[i] = kt_arrange(t, arg, &out, axes);
-    }
+    for (i64 i = 0; i < node->arg_count; i++)
+        x[i] = kt_arrange(t, read_like(t, f, node->args[i].i, arg[i], &out, axes), &out, axes);
     if (node->op == IR_cast) {
         dtype to = (dtype)node->dtype;
         out.v = kn_cast(m, kt_wide(to), kn_cast(m, to, x[0]));
