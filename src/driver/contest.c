@@ -62,6 +62,16 @@ static void count_failure(making *first)
             arena_printf(first->a, "%s%s%s", d.place, d.place[0] ? ": " : "", d.message);
 }
 
+/* A candidate that takes too long to compile is none; the file is not tried again. */
+static void refuse(making *first)
+{
+    const char *file = eqf_diag_get(first->ctx, 0).file;
+    for (i64 i = 0; i < first->refused->n; i++)
+        if (strcmp(first->refused->at[i], file) == 0)
+            return;
+    vec_push(first->shared, first->refused, arena_strdup(first->shared, file));
+}
+
 bool contest_try(contest *c, const ir_program *form)
 {
     making *first = c->first;
@@ -106,8 +116,10 @@ bool contest_try(contest *c, const ir_program *form)
         return taken;
     if (t.status == EQF_E_INTERRUPTED || t.status == EQF_E_NO_MEMORY || t.status == EQF_E_IO)
         eqf_rethrow(ctx, t.status);
-    if (t.status != EQF_E_LIMIT || rt_now() < first->deadline)
+    if (t.status != EQF_E_LIMIT)
         count_failure(first);
+    else if (rt_now() < first->deadline)
+        refuse(first);
     eqf_ctx_clear(ctx);
     return false;
 }

@@ -89,7 +89,8 @@ static f64 seconds_left(const making *m)
     return m->deadline > 0 ? MAX(m->deadline - rt_now(), 1e-3) : 0;
 }
 
-/* Seconds for one file of a candidate: one that takes a large part of what is left is not worth it. */
+/* Of a processor, for one file of a candidate: one that takes a large part of what is left is not worth
+ * it. */
 static f64 seconds_for_file(const making *m)
 {
     return m->deadline > 0 ? MIN(seconds_left(m), MAX(FILE_S, FILE_SHARE * seconds_left(m))) : 0;
@@ -130,6 +131,11 @@ static void compile_kernels(making *m)
         vec_push(m->a, &files, name);
         arena_free(scratch);
     }
+    for (i64 i = 0; i < files.n; i++)
+        for (i64 k = 0; k < m->refused->n; k++)
+            if (strcmp(files.at[i], m->refused->at[k]) == 0)
+                eqf_throw(m->ctx, EQF_E_LIMIT, files.at[i], NULL,
+                          "a kernel that takes too long to compile");
     tn_sources sources = {.directory = pk_directory(m->writer),
                           .objects = m->objects,
                           .files = files.at,

@@ -8,14 +8,17 @@
 #include "package/package.h"
 #include "tune/tune.h"
 
+typedef VEC(const char *) named_files;
+
 typedef struct making {
     eqf_program *program; /* what was asked for, or a part of it */
     const ir_program *ir; /* the form that is built */
     eqf_optimize_options options;
-    arena *a;
+    arena *a, *shared; /* shared: of all makings of one request */
     eqf_ctx *ctx;
     pk_writer *writer;
     const char *objects; /* directory of what was compiled so far */
+    named_files *refused; /* that took too long to compile: no candidate with one is tried again */
     int threads, jobs;
     f64 deadline;   /* rt_now of a candidate's end; 0: none */
     const char *rival; /* directory of the package to be beaten; NULL: none */

@@ -50,6 +50,7 @@ static void optimize(making *m, const char *path)
         arena_defer(m->a, free_pool, m->pool);
     m->subgraphs = m->distinct_subgraphs = 1;
     m->objects = pk_directory(pk_begin(m->a, path)); /* never committed */
+    m->refused = NEW(m->a, named_files);
     make_package(m, path);
     eqf_optimize_report *r = &m->report;
     r->candidates = r->families = r->measured = 1;
@@ -98,7 +99,7 @@ eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *option
         making *m = NEW(a, making);
         m->program = program;
         m->ir = program->ir;
-        m->a = a;
+        m->a = m->shared = a;
         m->ctx = ctx;
         if (options)
             m->options = *options;

@@ -134,10 +134,8 @@ static tn_limits limits_of(const tn_compiler *cc, tn_sources s, i64 bytes, i64 t
     f64 patience = cc->patience_s + 1e-3 * (f64)bytes;
     f64 crowd = MAX((f64)together / rt_processors(), 1);
     tn_limits limits = {patience, patience * crowd, MEMORY_BYTES};
-    if (s.seconds > 0) {
+    if (s.seconds > 0)
         limits.cpu_s = MIN(limits.cpu_s, s.seconds);
-        limits.wall_s = MIN(limits.wall_s, s.seconds);
-    }
     if (s.until > 0)
         limits.wall_s = MIN(limits.wall_s, MAX(s.until - rt_now(), 1e-3));
     return limits;
@@ -148,7 +146,8 @@ static void expect_success(arena *a, const tn_compiler *cc, tn_sources s, tn_end
 {
     eqf_ctx *ctx = arena_ctx(a);
     bool is_over = end.how == TN_TOO_LONG && s.until > 0 && rt_now() >= s.until;
-    if (is_over || tn_ran_out(end, s.seconds))
+    bool is_dear = end.how == TN_TOO_LONG && s.seconds > 0 && end.limit_s <= s.seconds;
+    if (is_over || is_dear)
         eqf_throw(ctx, EQF_E_LIMIT, what, cc->argv[0], "compiling was %s", tn_describe(a, end));
     if (end.how == TN_TOO_LONG)
         eqf_throw(ctx, EQF_E_MACHINE, what, cc->argv[0],

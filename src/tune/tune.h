@@ -65,7 +65,8 @@ typedef struct tn_sources {
     const char *library;        /* name in the directory */
     const char *const *symbols; /* what it must export */
     i64 symbol_count;
-    f64 seconds; /* for each file and the link, at most; 0: as long as a working compiler needs */
+    f64 seconds; /* of a processor, for each file and the link, at most; 0: as long as a working
+                  * compiler needs */
     f64 until;   /* rt_now() when all of it is to be over; 0: never */
     void (*progress)(void *user, i64 compiled); /* before each file that is waited for; may be NULL */
     void *user;
