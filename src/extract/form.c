@@ -181,6 +181,12 @@ i64 ex_storable(const ex_space *s, const eqf_node *chosen, i64 *out, i64 most)
             more |= is_in;
         }
     }
+    i64 *users = NEW_N(scratch, i64, r->n);
+    for (i64 k = 0; k < r->n; k++) {
+        const rl_enode *user = chosen_node(s, chosen, k);
+        for (i64 q = 0; user && q < user->arity; q++)
+            users[user->kids[q]]++;
+    }
     i64 count = 0;
     for (i64 k = 0; k < r->n; k++) {
         const rl_enode *user = chosen[k].i ? chosen_node(s, chosen, k) : NULL;
@@ -198,7 +204,8 @@ i64 ex_storable(const ex_space *s, const eqf_node *chosen, i64 *out, i64 most)
             bool whole = t.kind == IR_A_VALUE && t.axes == t.dims && t.dims != 0;
             if (!chosen[place].i || !whole || !reduces[place] || inside[place])
                 continue;
-            bool wider = (around & ~(t.dims | t.axes)) != 0 || user->label.op == IR_tile_matmul ||
+            /* what is used twice may be in two loops */
+            bool wider = users[place] > 1 || (around & ~(t.dims | t.axes)) != 0 || user->label.op == IR_tile_matmul ||
                          user->label.op == IR_reduce || u.kind == IR_A_COMPONENT;
             bool known = false;
             for (i64 i = 0; i < s->roots.n; i++)

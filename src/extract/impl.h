@@ -95,6 +95,7 @@ i64 ex_storable(const ex_space *s, const eqf_node *chosen, i64 *out, i64 most);
 ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const i64 *stored,
                      i64 n_stored);
 /* Fills kernels, flops, bytes, bound_us, reductions. */
-void ex_model(arena *a, const ir_program *p, const ex_rates *rates, ex_candidate *out);
+void ex_model(arena *a, const ir_program *p, const ex_rates *rates, bool parameters_are_inputs,
+              ex_candidate *out);
 
 #endif

@@ -1,11 +1,16 @@
-/* What a program in tiled form would cost, roughly: for each kernel the larger of its operations
- * and its traffic, and a launch. A value that lacks an axis of its kernel's result is computed again
- * for each part of the grid along that axis. */
+/* What a program in tiled form would cost, roughly: for each kernel its operations and its traffic,
+ * which overlap in part, and a launch. A value that lacks an axis of its kernel's result is computed
+ * again for each tile along that axis.
+ *
+ * Operations are counted in multiply-adds of a product at full rate. Anything else on tiles loads and
+ * stores what it works on, so it costs several; so does an operand of a product that is computed in a
+ * tile, which is laid out anew for it. */
 #include <stdio.h>
 
 #include "extract/impl.h"
 
-enum { PARTS = 8 };
+enum { TILE = 32, MOVED = 8, STEPS = 32 };
+#define OVERLAP 0.3 /* of the smaller of operations and traffic is not hidden */
 
 typedef struct kernel {
     f64 flops, bytes;
@@ -14,6 +19,9 @@ typedef struct kernel {
 static f64 weight(const ir_node *node)
 {
     switch (node->op) {
+    case IR_matmul:
+    case IR_tile_matmul:
+        return 1;
     case IR_exp:
     case IR_exp2:
     case IR_log:
@@ -21,14 +29,14 @@ static f64 weight(const ir_node *node)
     case IR_erf:
     case IR_sigmoid:
     case IR_pow:
-        return 12;
+        return 40;
     case IR_div:
     case IR_sqrt:
     case IR_rsqrt:
     case IR_recip:
-        return 4;
+        return 12;
     default:
-        return 1;
+        return 5;
     }
 }
 
@@ -53,10 +61,12 @@ static f64 elements(const ir_program *p, ir_atoms dims, ir_atoms axes)
 static f64 repeats(const ir_program *p, const ir_node *node, ir_atoms par)
 {
     f64 n = 1;
+    if (node->is_open) /* in a step of some loop, for the rows that it names */
+        return STEPS;
     for (i64 i = 0; i < par.n; i++)
         if (!ir_has(node->axes, par.at[i]))
-            n *= MIN((f64)PARTS, (f64)(ir_extent(p, par.at[i]) + 31) / 32);
-    return n < 1 ? 1 : n;
+            n *= (f64)((ir_extent(p, par.at[i]) + TILE - 1) / TILE);
+    return n;
 }
 
 static f64 traffic(const ir_program *p, u32 k)
@@ -67,24 +77,86 @@ static f64 traffic(const ir_program *p, u32 k)
     return elements(p, node->dims, (ir_atoms){0}) * (f64)dtype_bytes(node->dtype);
 }
 
+static bool is_loop(const ir_node *node)
+{
+    return node->op == IR_loop || (node->op == IR_reduce && node->attr.par.n > 0);
+}
+
+static i64 used_operands(const ir_node *node)
+{
+    if (node->op == IR_get)
+        return 1; /* the component is the loop's */
+    return node->op == IR_reducer ? 3 : node->arg_count; /* no merge */
+}
+
+/* How often each term is computed, but for tiles. Loops follow one another where one needs another's
+ * result; those that do not are one. What varies with their axes is computed in each that uses it, and
+ * again outside where the result varies with them too. A loop inside is run each time. */
+static i64 *passes(arena *a, const ir_program *p, u32 root)
+{
+    u64 *used = NEW_N(a, u64, root + 1); /* a bit for each, by how many loops lie below */
+    u8 *below = NEW_N(a, u8, root + 1);
+    i64 *times = NEW_N(a, i64, root + 1);
+    bool *looped = NEW_N(a, bool, p->atoms.n);
+    for (u32 t = 1; t <= root; t++) {
+        const ir_node *node = &p->nodes.at[t];
+        if (t != root && is_in_memory(node))
+            continue;
+        for (i64 i = 0; i < used_operands(node); i++)
+            below[t] = MAX(below[t], below[node->args[i].i]);
+        below[t] = (u8)MIN(below[t] + is_loop(node), 63);
+    }
+    used[root] = 1;
+    for (u32 t = root; t > 0; t--) {
+        const ir_node *node = &p->nodes.at[t];
+        if (!used[t] || (t != root && is_in_memory(node)))
+            continue;
+        for (i64 i = 0; is_loop(node) && i < node->attr.par.n; i++)
+            looped[node->attr.par.at[i].i] = true;
+        u64 pass = is_loop(node) ? (u64)1 << below[t] : used[t];
+        for (i64 i = 0; i < used_operands(node); i++)
+            used[node->args[i].i] |= pass;
+    }
+    times[root] = 1;
+    for (u32 t = root; t > 0; t--) {
+        const ir_node *node = &p->nodes.at[t];
+        if (!used[t])
+            continue;
+        bool varies = false;
+        for (i64 i = 0; i < node->axes.n; i++)
+            varies |= looped[node->axes.at[i].i];
+        i64 own = MAX(times[t], 1) * (varies ? __builtin_popcountll(used[t]) : 1);
+        i64 inside = is_loop(node) ? own : MAX(times[t], 1);
+        for (i64 i = 0; i < used_operands(node) && (t == root || !is_in_memory(node)); i++)
+            times[node->args[i].i] = MAX(times[node->args[i].i], MIN(inside, 1 << 20));
+        times[t] = MIN(own, 1 << 20);
+    }
+    for (u32 t = 1; t <= root; t++)
+        times[t] = used[t] ? times[t] : 0;
+    return times;
+}
+
 static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par)
 {
     kernel k = {0};
-    bool *seen = NEW_N(a, bool, root + 1);
-    seen[root] = true;
+    const i64 *computed = passes(a, p, root);
     for (u32 t = root; t > 0; t--) {
         const ir_node *node = &p->nodes.at[t];
-        if (!seen[t])
+        if (!computed[t])
             continue;
         if (t != root && is_in_memory(node)) {
             k.bytes += traffic(p, t);
             continue;
         }
-        i64 used = node->op == IR_reducer ? 3 : node->arg_count; /* no merge */
-        for (i64 i = 0; i < used; i++)
-            seen[node->args[i].i] = true;
-        if (node->op != IR_comb)
-            k.flops += weight(node) * (f64)ir_node_flops(p, (ir_term){t}) * repeats(p, node, par);
+        if (node->op == IR_comb)
+            continue;
+        f64 times = repeats(p, node, par) * (f64)computed[t];
+        k.flops += weight(node) * (f64)ir_node_flops(p, (ir_term){t}) * times;
+        for (i64 i = 0; i < node->arg_count && node->op == IR_tile_matmul; i++) {
+            const ir_node *x = ir_get(p, node->args[i]);
+            if (x->op != IR_view)
+                k.flops += MOVED * elements(p, x->dims, x->axes) * times;
+        }
     }
     return k;
 }
@@ -134,7 +206,8 @@ static void name_reductions(arena *a, const ir_program *p, ex_candidate *out)
     out->reduction_count = all.n;
 }
 
-void ex_model(arena *a, const ir_program *p, const ex_rates *given, ex_candidate *out)
+void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool parameters_are_inputs,
+              ex_candidate *out)
 {
     ex_rates rates = {given->flops > 0 ? given->flops : 1e11, given->bytes > 0 ? given->bytes : 2e10,
                       given->launch_s > 0 ? given->launch_s : 2e-6};
@@ -145,7 +218,7 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, ex_candidate
         live[p->outputs.at[i].term.i] = true;
     }
     live[0] = is_root[0] = false;
-    bool *constant = ir_constant_terms(scratch, p);
+    bool *constant = ir_constant_terms(scratch, p, !parameters_are_inputs);
     f64 seconds = 0;
     for (u32 k = (u32)p->nodes.n - 1; k > 0; k--) {
         const ir_node *node = &p->nodes.at[k];
@@ -164,7 +237,8 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, ex_candidate
         out->kernels++;
         out->flops += c.flops;
         out->bytes += c.bytes;
-        seconds += MAX(c.flops / rates.flops, c.bytes / rates.bytes) + rates.launch_s;
+        f64 work = c.flops / rates.flops, moves = c.bytes / rates.bytes;
+        seconds += MAX(work, moves) + OVERLAP * MIN(work, moves) + rates.launch_s;
     }
     out->bound_us = 1e6 * seconds;
     name_reductions(a, p, out);

@@ -49,7 +49,7 @@ static ex_candidate priced_candidate(ranking *q, arena *own, u32 set)
             stored[n++] = q->places[i];
     ex_candidate c = {.program = ex_write(q->s, own, q->chosen, stored, n),
                       .structure = q->structure};
-    ex_model(own, c.program, &q->options->rates, &c);
+    ex_model(own, c.program, &q->options->rates, q->s->g->options.parameters_are_inputs, &c);
     q->tried++;
     return c;
 }

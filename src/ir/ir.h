@@ -379,9 +379,9 @@ i64 ir_formal_count(const ir_program *p, ir_term lambda);
 i64 ir_result_count(const ir_program *p, ir_term lambda);
 ir_term ir_result(const ir_program *p, ir_term lambda, i64 i);
 
-/* For each term, whether it depends on nothing but constants, `constant` inputs and inputs marked
- * is_constant. Allocated in `a`, indexed by term. */
-bool *ir_constant_terms(arena *a, const ir_program *p);
+/* For each term, whether it depends on nothing but constants, `constant` inputs, inputs marked
+ * is_constant and, with `parameters`, parameters. Allocated in `a`, indexed by term. */
+bool *ir_constant_terms(arena *a, const ir_program *p, bool parameters);
 
 /* ---- copies (copy.c) ------------------------------------------------------------------------ */
 

@@ -36,7 +36,7 @@ ir_atoms ir_all_axes(ir_program *p)
     return all;
 }
 
-bool *ir_constant_terms(arena *a, const ir_program *p)
+bool *ir_constant_terms(arena *a, const ir_program *p, bool parameters)
 {
     bool *is_constant = NEW_N(a, bool, p->nodes.n);
     for (i64 k = 1; k < p->nodes.n; k++) {
@@ -46,7 +46,8 @@ bool *ir_constant_terms(arena *a, const ir_program *p)
             all = is_constant[node->args[i].i];
         if (node->op == IR_in) {
             const ir_port *port = &p->inputs.at[ir_input_find(p, node->attr.name)];
-            all = port->is_constant || port->role == IR_CONSTANT;
+            all = port->is_constant || port->role == IR_CONSTANT ||
+                  (parameters && port->role == IR_PARAMETER);
         }
         is_constant[k] = all;
     }

@@ -7,25 +7,6 @@
 
 enum { STEPS = 8 };
 
-/* What depends on nothing that changes from run to run. */
-static bool *find_constants(arena *a, const ir_program *p, const pt_options *options)
-{
-    bool *is_constant = ir_constant_terms(a, p);
-    if (options->parameters_are_inputs)
-        return is_constant;
-    for (i64 i = 0; i < p->inputs.n; i++)
-        if (p->inputs.at[i].role == IR_PARAMETER)
-            is_constant[p->inputs.at[i].term.i] = true;
-    for (i64 k = 1; k < p->nodes.n; k++) {
-        const ir_node *node = &p->nodes.at[k];
-        bool all = node->op != IR_in || is_constant[k];
-        for (i64 i = 0; all && i < node->arg_count; i++)
-            all = is_constant[node->args[i].i];
-        is_constant[k] = all;
-    }
-    return is_constant;
-}
-
 static bool is_unordered(const ir_node *node)
 {
     return node->arg_count == 2 && (ir_row((ir_op)node->op)->flags & IR_COMM);
@@ -125,7 +106,8 @@ static void place_terms(pt_order *o, u32 root)
 
 pt_order pt_order_new(arena *a, const ir_program *p, const pt_options *options)
 {
-    pt_order o = {.p = p, .a = a, .is_constant = find_constants(a, p, options)};
+    pt_order o = {.p = p, .a = a, .is_constant =
+                     ir_constant_terms(a, p, !options->parameters_are_inputs)};
     i64 n = p->nodes.n;
     o.depth = find_depths(&o);
     o.colour = find_colours(a, p);
