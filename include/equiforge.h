@@ -420,6 +420,25 @@ typedef struct eqf_kernel {
     double bound_us;           /* what the peaks in the report allow; 0: not known */
 } eqf_kernel;
 
+/* What was tried for the program or a part of it. */
+typedef struct eqf_try {
+    double bound_us, us; /* what a model expects at least, and what was measured; 0: not known */
+    int64_t kernels;
+    bool taken, failed; /* it was the best until then; it could not be built, or was wrong */
+} eqf_try;
+typedef struct eqf_growth {
+    const char *rule;
+    int64_t matches, enodes; /* e-nodes that it added */
+} eqf_growth;
+typedef struct eqf_searched {
+    const char *of; /* "the program", "part 1" (the one that took longest) */
+    double as_read_us;
+    const eqf_try *tries;
+    size_t try_count;
+    const eqf_growth *rules;
+    size_t rule_count;
+} eqf_searched;
+
 typedef struct eqf_explanation {
     const char *source, *program; /* the file it was made from; program.eqf */
     const char *form;             /* what the kernels compute, as text; "": the program as it was read */
@@ -427,6 +446,8 @@ typedef struct eqf_explanation {
     size_t part_count;
     const eqf_kernel *kernels;
     size_t kernel_count;
+    const eqf_searched *searches;
+    size_t search_count;
     double unfused_us, best_us, roofline; /* when it was made; 0: not known */
     bool checked; /* every part that has a derivation was replayed, and none was refused */
     bool proved;  /* checked, and no changed part is by value */

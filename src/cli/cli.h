@@ -110,6 +110,12 @@ void cli_progress(const cli_args *args, const char *format, ...)
 /* Clears that line, before something else is printed or at the end. */
 void cli_end_progress(void);
 
+/* ---- html.c -----------------------------------------------------------------------------------
+ */
+
+/* A page about a package; false when it cannot be written. */
+bool cli_write_html(FILE *f, const char *package, const eqf_explanation *x, bool replayed);
+
 /* ---- verbs ------------------------------------------------------------------------------------
  */
 

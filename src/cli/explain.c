@@ -1,4 +1,5 @@
 /* equiforge explain: how a package was derived, and what its kernels do. */
+#include <errno.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -91,7 +92,8 @@ static void print_explanation(const cli_args *args, const eqf_explanation *x, bo
     print_kernels(x);
     if (!replayed)
         return;
-    printf("\n%s\n", !x->checked ? "refused: a step of the derivation does not hold"
+    printf("\n%s\n", !x->form[0]   ? "checked: there is nothing to derive; the kernels: by value (run --check)"
+                     : !x->checked ? "refused: a step of the derivation does not hold"
                      : x->proved ? "checked: the form equals the program, over the reals; from it to "
                                    "the kernels: by value (run --check)"
                                  : "checked where there is a derivation; the rest is by value only");
@@ -165,6 +167,20 @@ static void print_json(const cli_args *args, const eqf_explanation *x, bool repl
     printf("}\n");
 }
 
+static int write_page(cli_args *args, const char *path, const eqf_explanation *x, bool replayed)
+{
+    FILE *f = fopen(path, "w");
+    bool written = f && cli_write_html(f, args->file, x, replayed);
+    int error = errno;
+    if (f && fclose(f) != 0 && written) {
+        written = false;
+        error = errno;
+    }
+    return written ? EXIT_DONE
+                   : cli_fail(args, EXIT_MACHINE, path, NULL, "cannot be written: %s",
+                              strerror(error));
+}
+
 int cli_explain(cli_args *args)
 {
     bool replays = cli_value(args, "--proof") != NULL;
@@ -177,11 +193,11 @@ int cli_explain(cli_args *args)
     cli_end_progress();
     if (s != EQF_OK)
         return cli_fail_status(args, s, read);
-    if (args->json)
-        print_json(args, x, replays);
-    else
-        print_explanation(args, x, replays);
+    const char *page = cli_value(args, "--html");
+    int code = page ? write_page(args, page, x, replays) : EXIT_DONE;
+    if (code == EXIT_DONE)
+        (args->json ? print_json : print_explanation)(args, x, replays);
     bool holds = !replays || x->checked;
     eqf_explanation_free(x);
-    return holds ? EXIT_DONE : EXIT_DIFFERENT;
+    return code ? code : holds ? EXIT_DONE : EXIT_DIFFERENT;
 }

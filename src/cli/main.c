@@ -80,6 +80,7 @@ static const cli_option bench_options[] = {
 
 static const cli_option explain_options[] = {
     {"--proof", NULL, "replays the derivation with the independent checker"},
+    {"--html", "F", "writes a page with all of it, candidates and e-graphs"},
     {"--form", NULL, "also prints what the kernels compute, as .eqf"},
     {NULL, NULL, NULL},
 };
@@ -145,7 +146,7 @@ static const cli_verb verbs[] = {
      "bandwidth, measured on the spot, would allow (the roofline).\n\n"
      "  equiforge bench model.pkg --threads 1",
      bench_options, cli_bench, 1, 1},
-    {"explain", "PKG [--proof]", "Shows how a package was derived.",
+    {"explain", "PKG [--proof] [--html F]", "Shows how a package was derived.",
      "The parts that were searched, the steps from each to the form that was chosen, by rule, and\n"
      "the kernels with their work. --proof replays every step from the package's files alone, with\n"
      "a checker that shares no code with the search; exit 4 when one does not hold. From the form to\n"

@@ -51,6 +51,9 @@ ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_op
     polling poll = {started + seconds, options->cancel};
     rl_graph *g = search_graph(a, p, options, &poll, false);
     times->saturate_s = rt_now() - started;
+    rl_rule_count *rules;
+    times->rule_count = rl_graph_rule_counts(g, a, &rules);
+    times->rules = rules;
     ex_options extraction = {.most = most,
                              .rates = {1e9 * peaks.gflops, 1e9 * peaks.gbps, 0},
                              .is_over = is_over,

@@ -26,6 +26,8 @@ void contest_search(contest *c, f64 seconds, i64 most)
     TRY (m->ctx, t)
         c->found = driver_candidates(m->a, m->ir, &m->options, seconds, most, m->verified.peaks,
                                      &times);
+    c->rules = times.rules;
+    c->rule_count = times.rule_count;
     m->report.saturate_s += times.saturate_s;
     m->report.extract_s += times.extract_s;
     if (t.status == EQF_OK)
@@ -72,7 +74,7 @@ static void refuse(making *first)
     vec_push(first->shared, first->refused, arena_strdup(first->shared, file));
 }
 
-bool contest_try(contest *c, const ir_program *form)
+bool contest_try(contest *c, const ir_program *form, f64 bound_us)
 {
     making *first = c->first;
     eqf_ctx *ctx = first->ctx;
@@ -92,6 +94,9 @@ bool contest_try(contest *c, const ir_program *form)
         if (taken && c->is_published)
             make_publish(m, c->path);
     }
+    vec_push(first->a, &c->tries,
+             ((tried){bound_us, t.status ? 0 : m->verified.median_us, m->package.kernel_count,
+                      taken && !t.status, t.status != EQF_OK}));
     first->reference = m->reference;
     first->report.verify_s = m->report.verify_s;
     if (taken && t.status == EQF_OK) {

@@ -6,6 +6,13 @@
 #include "driver/making.h"
 #include "partition/partition.h"
 
+/* A form that was built. */
+typedef struct tried {
+    f64 bound_us, us; /* 0: not known, not timed */
+    i64 kernels;
+    bool taken, failed;
+} tried;
+
 typedef struct contest {
     making *first;     /* the program as it is, built: data, reference, accuracy and time of that */
     const char *path;  /* beside which packages are made */
@@ -17,6 +24,9 @@ typedef struct contest {
     i64 uses; /* places in the whole */
     ex_report found;
     i64 next; /* of those found, to try */
+    VEC(tried) tries;
+    const rl_rule_count *rules; /* that ran in its search */
+    i64 rule_count;
 } contest;
 
 /* `first` has been built. */
@@ -25,8 +35,8 @@ contest *contest_new(making *first, const char *path, bool is_published);
 void contest_search(contest *c, f64 seconds, i64 most);
 /* Builds, verifies and times a form: it is the best if it is faster beyond noise and as accurate as asked
  * for. What is wrong with it is its own, and counted in the report; one that is not done when the
- * budget ends is neither. Throws what is wrong with the machine, and EQF_E_INTERRUPTED. */
-bool contest_try(contest *c, const ir_program *form);
+ * budget ends is neither. `bound_us`: what a model expects of it, 0 without. Throws what is wrong with the machine, and EQF_E_INTERRUPTED. */
+bool contest_try(contest *c, const ir_program *form, f64 bound_us);
 
 /* ---- parts.c ---------------------------------------------------------------------------------- */
 

@@ -121,6 +121,8 @@ rl_fp driver_rounding(eqf_accuracy accuracy);
 
 typedef struct search_times {
     f64 saturate_s, extract_s;
+    const rl_rule_count *rules; /* what each did, in the arena of the candidates */
+    i64 rule_count;
 } search_times;
 /* Programs with the ports of p's that compute the same, at most `most`, cheapest first by a model of
  * a machine with these rates; in `a`. The e-graph grows for `seconds` at most. Throws EQF_E_LIMIT

@@ -180,6 +180,51 @@ static void free_json(void *p)
     json_decref(f->root);
 }
 
+static i64 count_in(const json_t *object, const char *key)
+{
+    return (i64)json_integer_value(json_object_get(object, key));
+}
+
+static const char *text_in(const explaining *x, const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? arena_strdup(x->a, text) : "";
+}
+
+static void read_search(const explaining *x, const json_t *from, eqf_searched *out)
+{
+    const json_t *tries = json_object_get(from, "tries"), *rules = json_object_get(from, "rules");
+    out->of = text_in(x, from, "of");
+    out->as_read_us = number_in(from, "as_read_us");
+    out->try_count = json_array_size(tries);
+    out->rule_count = json_array_size(rules);
+    eqf_try *at = NEW_N(x->a, eqf_try, out->try_count);
+    for (size_t i = 0; i < out->try_count; i++) {
+        const json_t *t = json_array_get(tries, i);
+        at[i] = (eqf_try){number_in(t, "bound_us"), number_in(t, "us"), count_in(t, "kernels"),
+                          json_is_true(json_object_get(t, "taken")),
+                          json_is_true(json_object_get(t, "failed"))};
+    }
+    eqf_growth *rule = NEW_N(x->a, eqf_growth, out->rule_count);
+    for (size_t i = 0; i < out->rule_count; i++) {
+        const json_t *r = json_array_get(rules, i);
+        rule[i] = (eqf_growth){text_in(x, r, "name"), count_in(r, "matches"), count_in(r, "enodes")};
+    }
+    out->tries = at;
+    out->rules = rule;
+}
+
+static void read_searches(const explaining *x, const json_t *root)
+{
+    const json_t *list = json_object_get(root, "searches");
+    size_t n = json_array_size(list);
+    eqf_searched *all = NEW_N(x->a, eqf_searched, n);
+    for (size_t i = 0; i < n; i++)
+        read_search(x, json_array_get(list, i), &all[i]);
+    x->e->shown.searches = all;
+    x->e->shown.search_count = n;
+}
+
 /* Times and peaks; zeros where the report does not say. */
 static rt_peaks read_report(const explaining *x, const char *text, i64 n)
 {
@@ -192,6 +237,7 @@ static rt_peaks read_report(const explaining *x, const char *text, i64 n)
     out->unfused_us = number_in(times, "unfused");
     out->best_us = number_in(times, "best");
     out->roofline = number_in(f->root, "roofline");
+    read_searches(x, f->root);
     return (rt_peaks){number_in(peaks, "gflops"), number_in(peaks, "gbps")};
 }
 

@@ -92,7 +92,7 @@ static void join_parts(improving *x)
                                    m->report.unfused_us));
         m->subgraphs = next->cut.use_count;
         m->distinct_subgraphs = next->cut.part_count;
-        if (contest_try(x->whole, parts_join(m->a, m->ir, next))) {
+        if (contest_try(x->whole, parts_join(m->a, m->ir, next), 0)) {
             x->chosen = next;
             x->forms = arena_copy(m->a, next->joined,
                                   next->cut.part_count * (i64)sizeof *next->joined);
@@ -133,7 +133,8 @@ static bool try_round(improving *x, i64 round)
         make_begin(m, arena_printf(m->a, "trying %lld of %lld%s, best %.3g us, as read %.3g us",
                                    (long long)c->next + 1, (long long)c->found.n, of,
                                    m->report.best_us, m->report.unfused_us));
-        if (contest_try(c, c->found.at[c->next++].program) && c == x->whole)
+        const ex_candidate *form = &c->found.at[c->next++];
+        if (contest_try(c, form->program, form->bound_us) && c == x->whole)
             x->chosen = NULL;
         any = true;
     }
@@ -220,14 +221,13 @@ static void keep_what_holds(improving *x, proof *p, arena *a, patience *patient)
     }
 }
 
-/* The package at the path gets the derivation of its form. */
-static void prove(improving *x, const char *path)
+/* proof.eqf of the best; NULL: that of the package as it was read is whole. */
+static const char *derivation(improving *x, arena *a)
 {
     making *m = x->m;
     if (x->whole->best == m->ir)
-        return;
+        return NULL;
     make_begin(m, "proving");
-    arena *a = arena_child(m->a);
     patience patient = {rt_now() + x->proof_s, m->options.cancel};
     proof p = {.computes = x->whole->best,
                .fp = driver_rounding(m->options.accuracy),
@@ -247,7 +247,59 @@ static void prove(improving *x, const char *path)
     keep_what_holds(x, &p, a, &patient);
     str text = str_new(a);
     proof_print(&text, &p);
-    pk_replace(a, path, "proof.eqf", str_text(&text), text.n);
+    return str_text(&text);
+}
+
+static void add_contest(str *s, const char *of, const contest *c)
+{
+    str_printf(s, "{\"of\":\"%s\",\"as_read_us\":%.6g,\"tries\":[", of,
+               c->first->verified.median_us);
+    for (i64 i = 0; i < c->tries.n; i++) {
+        const tried *t = &c->tries.at[i];
+        str_printf(s,
+                   "%s{\"bound_us\":%.6g,\"us\":%.6g,\"kernels\":%lld,\"taken\":%s,"
+                   "\"failed\":%s}",
+                   i ? "," : "", t->bound_us, t->us, (long long)t->kernels,
+                   t->taken ? "true" : "false", t->failed ? "true" : "false");
+    }
+    str_add(s, "],\"rules\":[");
+    for (i64 i = 0, n = 0; i < c->rule_count; i++) {
+        if (!c->rules[i].stats.matches)
+            continue;
+        str_add(s, n++ ? ",{\"name\":" : "{\"name\":");
+        str_add_json(s, c->rules[i].name);
+        str_printf(s, ",\"matches\":%lld,\"enodes\":%lld}",
+                   (long long)c->rules[i].stats.matches, (long long)c->rules[i].stats.nodes);
+    }
+    str_add(s, "]}");
+}
+
+/* report.json of the package at the path, with what was searched and tried. */
+static const char *whole_report(improving *x, arena *a, const char *path)
+{
+    i64 n;
+    char *text = file_read(a, arena_printf(a, "%s/report.json", path), 1 << 30, &n);
+    while (n > 0 && text[n - 1] != '}')
+        n--;
+    str s = str_new(a);
+    str_add_n(&s, text, MAX(n - 1, 0));
+    str_add(&s, ",\n\"searches\":[");
+    add_contest(&s, "the program", x->whole);
+    for (i64 i = 0; i < x->parts.contest_count; i++) {
+        str_add(&s, ",\n ");
+        add_contest(&s, arena_printf(a, "part %lld", (long long)i + 1), x->parts.contests[i]);
+    }
+    str_add(&s, "]}\n");
+    return str_text(&s);
+}
+
+/* The package at the path gets the derivation of its form, and says what else was tried. */
+static void complete(improving *x, const char *path)
+{
+    arena *a = arena_child(x->m->a);
+    const char *proof_text = derivation(x, a);
+    pk_file files[] = {{"report.json", whole_report(x, a, path)}, {"proof.eqf", proof_text}};
+    pk_replace(a, path, files, proof_text ? 2 : 1);
     arena_free(a);
 }
 
@@ -270,5 +322,5 @@ void improve(making *m, const char *path, f64 started, f64 budget)
     count_parts(&x);
     if (t.status != EQF_OK)
         eqf_rethrow(m->ctx, t.status);
-    prove(&x, path);
+    complete(&x, path);
 }

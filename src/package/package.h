@@ -31,9 +31,12 @@ void pk_seal(pk_writer *w, rt_package *package);
 /* Makes the package appear at its path. */
 void pk_commit(pk_writer *w);
 
-/* Replaces one file of the package at `path`, or adds it: a new package with the other files appears in
- * its place. */
-void pk_replace(arena *a, const char *path, const char *name, const void *data, i64 n);
+/* Replaces files of the package at `path`, or adds them: a new package with the others as they are
+ * appears in its place. */
+typedef struct pk_file {
+    const char *name, *text;
+} pk_file;
+void pk_replace(arena *a, const char *path, const pk_file *files, i64 n);
 
 /* The header for C callers (header.c): names, indices and a typed call for one model. */
 void pk_print_header(str *out, const rt_package *package);

@@ -296,7 +296,15 @@ static void take(pk_writer *w, int from, const char *path, const rt_file *f)
     arena_free(scratch);
 }
 
-void pk_replace(arena *a, const char *path, const char *name, const void *data, i64 n)
+static bool is_among(const pk_file *files, i64 n, const char *name)
+{
+    for (i64 i = 0; i < n; i++)
+        if (strcmp(files[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+void pk_replace(arena *a, const char *path, const pk_file *files, i64 n)
 {
     arena *own = arena_child(a);
     i64 size;
@@ -310,12 +318,13 @@ void pk_replace(arena *a, const char *path, const char *name, const void *data, 
     trap t;
     TRY (w->ctx, t)
         for (i64 i = 0; i < package->files.n; i++)
-            if (strcmp(package->files.at[i].name, name) != 0)
+            if (!is_among(files, n, package->files.at[i].name))
                 take(w, from, path, &package->files.at[i]);
     close(from);
     if (t.status)
         eqf_rethrow(w->ctx, t.status);
-    pk_add(w, name, data, n);
+    for (i64 i = 0; i < n; i++)
+        pk_add(w, files[i].name, files[i].text, (i64)strlen(files[i].text));
     pk_seal(w, package);
     pk_commit(w);
     arena_free(own);

@@ -65,6 +65,13 @@ static void what_was_chosen_is_explained(void **state)
     }
     json_decref(o);
     assert_int_equal(tool(&s, "$E explain best.pkg && $E run best.pkg --check"), 0);
+    assert_int_equal(tool(&s, "$E explain best.pkg --html page.html && cat page.html"), 0);
+    const char *page = strstr(s.out, "<!DOCTYPE html>");
+    assert_non_null(page);
+    assert_non_null(strstr(page, "</html>"));
+    assert_null(strstr(page, "<script"));
+    assert_int_equal(tool(&s, "$E explain best.pkg --html missing/page.html --json"), 3);
+    assert_non_null(strstr(last_line(s.out), "\"error\""));
 }
 
 static void what_is_wrong_is_said(void **state)

@@ -183,7 +183,7 @@ static void changed_files_are_refused(void **state)
     };
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     arena *a = arena_new(ctx, 0);
-    i64 n, steps = 0, tried = 0;
+    i64 n, steps = 0, looked = 0;
     const char *text = read_text(a, "rmsnorm_gemm", &n), *why, *file = NULL;
     for (i64 k = 0; k < 8; k++) { /* one with a loop */
         const char *one = whole_proof(a, text, n, k, &why);
@@ -192,7 +192,7 @@ static void changed_files_are_refused(void **state)
     }
     assert_non_null(file);
     assert_int_equal(refused_parts(a, file, text, n, &steps), 0);
-    for (i64 i = 0; i < COUNT_OF(changes); i++, tried++) {
+    for (i64 i = 0; i < COUNT_OF(changes); i++, looked++) {
         const char *other = changed(a, file, changes[i].mark, changes[i].from, changes[i].to);
         if (refused_parts(a, other, text, n, &steps) == 0)
             fail_msg("%s -> %s after %s is accepted", changes[i].from, changes[i].to,
@@ -252,7 +252,7 @@ static void packages_are_explained(void **state)
     i64 n = (i64)strlen(own);
     file = whole_proof(a, own, n, 0, &why);
     assert_non_null(file);
-    pk_replace(a, package, "proof.eqf", file, (i64)strlen(file));
+    pk_replace(a, package, &(pk_file){"proof.eqf", file}, 1);
     assert_int_equal(eqf_package_explain(ctx, package, &replay, &x), EQF_OK);
     assert_true(x->checked && x->proved && x->part_count == 1);
     assert_true(x->parts[0].changed && x->parts[0].step_count > 3 && x->parts[0].checked > 3);
@@ -263,7 +263,7 @@ static void packages_are_explained(void **state)
     eqf_model_free(model);
 
     file = changed(a, file, "(proof shared", "view.exp", "view.sub");
-    pk_replace(a, package, "proof.eqf", file, (i64)strlen(file));
+    pk_replace(a, package, &(pk_file){"proof.eqf", file}, 1);
     assert_int_equal(eqf_package_explain(ctx, package, NULL, &x), EQF_OK);
     assert_false(x->checked);
     eqf_explanation_free(x);
