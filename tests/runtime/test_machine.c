@@ -85,7 +85,7 @@ static void test_seeded(void **state)
     assert_true(fabs(sum / N) < 0.05);
     assert_true(fabs(squares / N - 1) < 0.05);
     rt_seeded(ctx, &tx, 3, (rt_range){.is_bounded = true, .from = -0.25, .to = 4});
-    f64 least = INFINITY, most = -INFINITY;
+    f64 least = (f64)INFINITY, most = -(f64)INFINITY;
     for (int i = 0; i < N; i++) {
         least = fmin(least, (f64)x[i]);
         most = fmax(most, (f64)x[i]);
