@@ -20,7 +20,7 @@ typedef struct term {
     i64 size, depth; /* as a tree; the size saturates */
 } term;
 
-enum { MOST_TREE = 4000, MOST_SIZE = 1 << 30, MOST_DEPTH = 4000, MOST_ID = 10000000 };
+enum { MOST_TREE = 4000, MOST_SIZE = 1 << 30, MOST_DEPTH = 2000, MOST_ID = 10000000 };
 
 typedef struct proved {
     u32 from, to; /* 0: not defined */

@@ -3,6 +3,8 @@
  * terms that differ from it in the order of unordered operands. */
 #include "rules/graph_impl.h"
 
+enum { MOST_NESTED = 2000 }; /* of terms that are read from a table */
+
 rl_terms *rl_terms_new(rl_graph *g, arena *a)
 {
     rl_terms *t = NEW(a, rl_terms);
@@ -215,13 +217,16 @@ u32 rl_terms_read_table(rl_terms *t, const sx *list, i64 from, i64 to, i64 id)
     for (i64 i = from; i < to; i++)
         if (sx_is_form(list->at[i], "t") && list->at[i]->n > 2 && list->at[i]->at[1]->i < 10000000)
             size = MAX(size, 1 + list->at[i]->at[1]->i);
-    u32 *known = NEW_N(t->a, u32, size);
+    u32 *known = NEW_N(t->a, u32, size), *depth = NEW_N(t->a, u32, size);
     for (i64 i = from; i < to; i++) {
         const sx *x = list->at[i];
-        if (!sx_is_form(x, "t"))
+        u32 made = sx_is_form(x, "t") ? read_item(t, x, known, size) : 0, deepest = 0;
+        if (!made || x->at[1]->i < 0 || x->at[1]->i >= size || known[x->at[1]->i])
             continue;
-        u32 made = read_item(t, x, known, size);
-        if (made && x->at[1]->i >= 0 && x->at[1]->i < size && !known[x->at[1]->i])
+        for (i64 k = 0, n = x->n > 3 ? count_operands(x, 3) : 0; k < n; k++)
+            deepest = MAX(deepest, depth[x->at[3 + k]->i]);
+        depth[x->at[1]->i] = deepest + 1;
+        if (deepest < MOST_NESTED) /* what reads terms goes down by recursion */
             known[x->at[1]->i] = made;
     }
     return id >= 0 && id < size ? known[id] : 0;

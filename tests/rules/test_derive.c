@@ -180,11 +180,41 @@ static void changed_derivations_are_refused(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* Terms nested by the hundred thousand, in a hint and in a proof. */
+static void deep_terms_are_refused(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (int k = 0; k < 2; k++) {
+        arena *a = arena_new(ctx, 0);
+        bool any;
+        ir_program *p = outputs_of(a, read_file(a, "rmsnorm_gemm"), INT64_MAX, &any);
+        str s = str_new(a);
+        i64 n = 200000;
+        str_add(&s, k ? "(derivation (output \"Y\" (proof shared 1" : "(derivation (hint 0 (shared-term");
+        str_add(&s, " (t 1 X)");
+        for (i64 i = 2; i <= n; i++)
+            str_printf(&s, " (t %lld neg %lld)", (long long)i, (long long)i - 1);
+        if (k)
+            str_printf(&s, " (s 1 %lld 1 (axiom loop.0)) (claim %lld 1 1))))", (long long)n,
+                       (long long)n);
+        else
+            str_printf(&s, " %lld)))", (long long)n);
+        eqf_check_report report;
+        eqf_status status = replay(a, p, p, str_text(&s), &report);
+        assert_true(status == EQF_E_MISMATCH || status == EQF_E_LIMIT);
+        eqf_ctx_clear(ctx);
+        arena_free(a);
+    }
+    eqf_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forms_are_derived),
         cmocka_unit_test(changed_derivations_are_refused),
+        cmocka_unit_test(deep_terms_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
