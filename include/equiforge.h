@@ -113,6 +113,7 @@ typedef struct eqf_program_summary {
     size_t op_count;
     const eqf_tensor *inputs, *outputs, *parameters; /* descriptions: data is NULL */
     size_t input_count, output_count, parameter_count;
+    size_t seeded_parameters; /* of those, without data: random values of the seed stand in */
     const eqf_boundary *boundaries;
     size_t boundary_count;
     double coverage; /* share of the FLOPs inside the optimizable part */
@@ -280,13 +281,16 @@ typedef struct eqf_optimize_report {
     double unfused_us, best_us; /* 0 where nothing was timed */
     double roofline;            /* of the best, in [0, 1] */
     double read_s, saturate_s, extract_s, tune_s, verify_s, total_s;
-    const char *stop; /* "budget", "exhausted" or "interrupted" */
+    const char *stop; /* "budget", "exhausted", "interrupted", or "machine": */
+    const char *stop_reason; /* no space or no memory for more candidates, and which; "" */
+    int64_t seeded_parameters; /* that had no data and hold random values of the seed */
 } eqf_optimize_report;
 
 /* Optimizes `program` and writes the package directory `path`, replacing a package that is there in
  * one step; a failed call leaves `path` as it was. The first package has one kernel an operator;
  * while time is left candidates of the search are built, verified and timed, and what is faster
- * takes its place: whenever the call ends, `path` is the best so far. *out may be NULL; else it belongs to the program
+ * takes its place: whenever the call ends, `path` is the best so far. Once there is a package, no space
+ * and no memory end the search and are no error. *out may be NULL; else it belongs to the program
  * and lives until the next call with it.
  * Errors: EQF_E_ARGUMENT (`path` exists and is no package; a symbolic size without a value),
  * EQF_E_UNSUPPORTED (an operator that nothing here can run), EQF_E_MACHINE (no compiler),

@@ -86,6 +86,9 @@ void json_text(const char *s);
 /* "key": with the comma that follows an earlier member. */
 void json_key(const char *key);
 void json_number(double x); /* null where it is not finite */
+/* A line about a file on standard error, if not --quiet. */
+__attribute__((format(printf, 3, 4))) void cli_note(const cli_args *args, const char *about,
+                                                    const char *format, ...);
 /* Says on standard error, if not --quiet, that a file holds `count` tensors that nothing reads;
  * names: the first of them, count or MOST_NOTED. */
 enum { MOST_NOTED = 4 };
@@ -139,5 +142,7 @@ typedef struct cli_reading {
 bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_reading *out);
 /* Once all went well: what the files of tensors hold beyond the program that was read. */
 void cli_note_files(cli_args *args, const cli_reading *reading, const eqf_program *program);
+/* That random values stand in for parameters, if they do. */
+void cli_note_seeded(cli_args *args, const cli_reading *reading, const eqf_program *program);
 
 #endif

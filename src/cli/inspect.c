@@ -37,8 +37,9 @@ static void print_summary(const eqf_program_summary *s)
     printf("\n");
     print_list("inputs", s->inputs, s->input_count);
     print_list("outputs", s->outputs, s->output_count);
-    printf("parameters: %zu, %.3g MB\n", s->parameter_count,
-           megabytes(s->parameters, s->parameter_count));
+    printf("parameters: %zu, %.3g MB%s\n", s->parameter_count,
+           megabytes(s->parameters, s->parameter_count),
+           s->seeded_parameters ? " without data: random values stand in" : "");
     printf("operators:");
     for (size_t i = 0; i < s->op_count; i++)
         printf(" %s %lld%s", s->ops[i].op, (long long)s->ops[i].count,
@@ -74,6 +75,7 @@ static void print_json(const eqf_program_summary *s)
     json_tensors("inputs", s->inputs, s->input_count, false);
     json_tensors("outputs", s->outputs, s->output_count, false);
     json_tensors("parameters", s->parameters, s->parameter_count, true);
+    printf(",\"seeded_parameters\":%zu", s->seeded_parameters);
     json_key("boundaries");
     printf("[");
     for (size_t i = 0; i < s->boundary_count; i++) {
@@ -104,6 +106,7 @@ int cli_inspect(cli_args *args)
         return cli_fail_status(args, status, reading.inputs);
     cli_end_progress();
     cli_note_files(args, &reading, program);
+    cli_note_seeded(args, &reading, program);
     bool text = cli_value(args, "--text") != NULL;
     if (text)
         fputs(eqf_program_text(program), stdout);

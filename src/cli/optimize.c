@@ -22,8 +22,11 @@ static void print_summary(const eqf_optimize_report *r)
     print_name(r->package, 0);
     printf(": %lld kernels, verified (relative L2 %.2g)\n", (long long)r->kernels,
            largest(r->rel_l2, r->output_count));
-    printf("time %.4g us, %.3g%% of the roofline; unfused %.4g us\n", r->best_us, 100 * r->roofline,
+    printf("time %.4g us, %.3g%% of the roofline; unfused %.4g us", r->best_us, 100 * r->roofline,
            r->unfused_us);
+    if (r->best_us == r->unfused_us) /* it is the program as it was read */
+        printf("; nothing faster found (%lld tried)", (long long)r->measured - 1);
+    printf("\n");
     printf("%lld candidates, %lld measured; %.2f s (verifying %.2f s); search ended: %s\n",
            (long long)r->candidates, (long long)r->measured, r->total_s, r->verify_s, r->stop);
 }
@@ -66,7 +69,9 @@ static void print_json(const eqf_optimize_report *r)
     json_number(r->total_s);
     printf("},\"stop\":");
     json_text(r->stop);
-    printf("}\n");
+    json_key("stop_reason");
+    json_text(r->stop_reason);
+    printf(",\"seeded_parameters\":%lld}\n", (long long)r->seeded_parameters);
 }
 
 static bool read_choices(cli_args *args, eqf_optimize_options *o)
@@ -117,8 +122,13 @@ int cli_optimize(cli_args *args)
     cli_end_progress();
     free((void *)reading.options.dims);
     int code = EXIT_DONE;
-    if (status == EQF_OK)
+    if (status == EQF_OK) {
         cli_note_files(args, &reading, program);
+        cli_note_seeded(args, &reading, program);
+        if (report->stop_reason[0])
+            cli_note(args, package, "the search ended early, this is the best so far: %s",
+                     report->stop_reason);
+    }
     if (status != EQF_OK)
         code = cli_fail_status(args, status, reading.inputs);
     else if (args->json)

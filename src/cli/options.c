@@ -310,6 +310,16 @@ static void note_unread(cli_args *args, const char *file, const eqf_tensor *port
     eqf_tensors_free(set);
 }
 
+void cli_note_seeded(cli_args *args, const cli_reading *reading, const eqf_program *program)
+{
+    size_t n = eqf_program_info(program)->seeded_parameters;
+    if (n > 0)
+        cli_note(args, args->file,
+                 "its %zu parameter%s no data: random values (seed %llu) are built in; --weights F "
+                 "gives them",
+                 n, n == 1 ? " has" : "s have", (unsigned long long)reading->options.seed);
+}
+
 void cli_note_files(cli_args *args, const cli_reading *reading, const eqf_program *program)
 {
     const eqf_program_summary *s = eqf_program_info(program);

@@ -103,6 +103,23 @@ void cli_note_unread(const cli_args *args, const char *file, const char *const *
     fputc('\n', stderr);
 }
 
+void cli_note(const cli_args *args, const char *about, const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (args->quiet)
+        return;
+    cli_end_progress();
+    fputs("equiforge: ", stderr);
+    put_visible(stderr, about);
+    fputs(": ", stderr);
+    put_visible(stderr, text);
+    fputc('\n', stderr);
+}
+
 int cli_fail(cli_args *args, int code, const char *file, const char *place, const char *format, ...)
 {
     char reason[1024];

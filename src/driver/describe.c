@@ -100,11 +100,12 @@ void describe_report(making *m)
     str_printf(s,
                "{\"format\":\"equiforge-report\",\"version\":1,\n"
                "\"candidates\":%lld,\"families\":%lld,\"measured\":%lld,\"kernels\":%lld,"
-               "\"failed\":%lld,\n"
+               "\"failed\":%lld,\"seeded_parameters\":%lld,\n"
                "\"time_us\":{\"unfused\":%.6g,\"best\":%.6g},\"roofline\":%.6g,\n"
                "\"peaks\":{\"gflops\":%.6g,\"gbps\":%.6g},\"threads\":%d,\n\"outputs\":[",
                (long long)r->candidates, (long long)r->families, (long long)r->measured,
-               (long long)r->kernels, (long long)r->failed, r->unfused_us, r->best_us, r->roofline,
+               (long long)r->kernels, (long long)r->failed, (long long)r->seeded_parameters,
+               r->unfused_us, r->best_us, r->roofline,
                m->verified.peaks.gflops, m->verified.peaks.gbps, m->threads);
     for (i64 i = 0; i < m->ir->outputs.n; i++) {
         str_add(s, i ? ",\n {\"name\":" : "\n {\"name\":");

@@ -51,6 +51,7 @@ struct eqf_program {
     bool inputs_given;
     arena *result;                 /* holds `optimized` */
     eqf_optimize_report optimized; /* by the last eqf_optimize */
+    char stop_reason[512];         /* its: room that is there when memory is not */
     arena *found;                  /* holds `searched` */
     eqf_search_report searched;    /* by the last eqf_search */
 };

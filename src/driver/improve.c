@@ -303,24 +303,54 @@ static void complete(improving *x, const char *path)
     arena_free(a);
 }
 
+static void look_for_faster(improving *x)
+{
+    x->parts = parts_find(x->whole);
+    search_all(x);
+    run_rounds(x);
+}
+
+/* A disk that is full, or memory that is, ends the search and not the call: the package at the path is
+ * whole, and its proof claims no more than was checked. Allocates nothing. Rethrows the rest, such as
+ * data that changed under the search: what is there now belongs to no program. */
+static void end_search(making *m, eqf_status status)
+{
+    if (status == EQF_OK)
+        return;
+    if (status != EQF_E_IO && status != EQF_E_NO_MEMORY)
+        eqf_rethrow(m->ctx, status);
+    eqf_program *p = m->program;
+    eqf_diag d = eqf_diag_get(m->ctx, 0);
+    snprintf(p->stop_reason, sizeof p->stop_reason, "%s%s%s%s%s", d.file, d.file[0] ? ": " : "",
+             d.place, d.place[0] ? ": " : "",
+             status == EQF_E_NO_MEMORY ? "out of memory" : d.message); /* no room for its own */
+    eqf_ctx_clear(m->ctx);
+    m->report.stop = "machine";
+    m->report.stop_reason = p->stop_reason;
+    program_expect_unchanged(p);
+}
+
 void improve(making *m, const char *path, f64 started, f64 budget)
 {
     improving x = {.m = m, .started = started, .budget = budget, .build_s = rt_now() - started};
-    m->report.stop = "budget";
+    m->report.stop = m->package.kernel_count == 0 ? "exhausted" : "budget";
     if (m->package.kernel_count == 0 || left(&x) <= 0)
         return;
     x.proof_s = MIN(PROOF_SHARE * budget, PROOF_S);
     x.budget -= x.proof_s;
     m->deadline = started + x.budget;
-    x.whole = contest_new(m, path, true);
     make_begin(m, "searching");
-    x.parts = parts_find(x.whole);
-    search_all(&x);
     trap t;
-    TRY (m->ctx, t)
-        run_rounds(&x);
+    TRY (m->ctx, t) {
+        x.whole = contest_new(m, path, true);
+        look_for_faster(&x);
+    }
     count_parts(&x);
-    if (t.status != EQF_OK)
-        eqf_rethrow(m->ctx, t.status);
-    complete(&x, path);
+    if (t.status != EQF_OK) {
+        end_search(m, t.status);
+        return;
+    }
+    TRY (m->ctx, t)
+        complete(&x, path);
+    end_search(m, t.status);
 }

@@ -327,18 +327,14 @@ static void summarize(making *m)
         r->best_us > 0 ? MIN(bench_bound_us(work, m->verified.peaks) / r->best_us, 1.0) : 0;
 }
 
-/* The report outlives everything else that was made: it is copied out. */
-static void keep_report(const making *m, const char *path)
+/* The report outlives everything else that was made: it is copied into `a`. */
+static eqf_optimize_report copy_report(const making *m, arena *a, const char *path)
 {
-    eqf_program *p = m->program;
-    if (p->result)
-        arena_free(p->result);
-    p->result = arena_child(p->a);
-    p->optimized = m->report;
-    p->optimized.package = arena_strdup(p->result, path);
-    p->optimized.failure = arena_strdup(p->result, m->report.failure);
-    p->optimized.rel_l2 =
-        arena_copy(p->result, m->report.rel_l2, (i64)(m->report.output_count * sizeof(f64)));
+    eqf_optimize_report r = m->report;
+    r.package = arena_strdup(a, path);
+    r.failure = arena_strdup(a, r.failure);
+    r.rel_l2 = arena_copy(a, r.rel_l2, (i64)(r.output_count * sizeof(f64)));
+    return r;
 }
 
 void make_package(making *m, const char *path)
@@ -366,7 +362,13 @@ void make_publish(making *m, const char *path)
     summarize(m);
     describe_report(m);
     pk_seal(m->writer, &m->package);
-    keep_report(m, path);
-    program_expect_unchanged(m->program);
+    eqf_program *p = m->program;
+    arena *kept = arena_child(p->a);
+    eqf_optimize_report report = copy_report(m, kept, path);
+    program_expect_unchanged(p);
     pk_commit(m->writer);
+    if (p->result) /* of the package that was there until now */
+        arena_free(p->result);
+    p->result = kept;
+    p->optimized = report;
 }

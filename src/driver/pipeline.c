@@ -54,8 +54,9 @@ static void optimize(making *m, const char *path)
     make_package(m, path);
     eqf_optimize_report *r = &m->report;
     r->candidates = r->families = r->measured = 1;
-    r->failure = "";
+    r->failure = r->stop_reason = "";
     r->unfused_us = m->verified.median_us;
+    r->seeded_parameters = (int64_t)m->program->summary.seeded_parameters;
     r->read_s = m->program->read_s;
     r->stop = "budget";
     make_publish(m, path);
@@ -64,13 +65,15 @@ static void optimize(making *m, const char *path)
         improve(m, path, started,
                 m->options.budget_s > 0 ? m->options.budget_s : DEFAULT_BUDGET_S);
     const double *rel_l2 = m->program->optimized.rel_l2; /* of the package that is there */
+    const char *package = m->program->optimized.package;
     r->total_s = r->read_s + rt_now() - started;
     if (t.status == EQF_E_INTERRUPTED)
         r->stop = "interrupted";
     m->program->optimized = *r;
     m->program->optimized.rel_l2 = rel_l2;
-    m->program->optimized.package = arena_strdup(m->program->result, path);
-    m->program->optimized.failure = arena_strdup(m->program->result, r->failure);
+    m->program->optimized.package = package;
+    m->program->optimized.failure =
+        r->failure[0] ? arena_strdup(m->program->result, r->failure) : "";
     if (t.status == EQF_E_INTERRUPTED) {
         eqf_ctx_clear(m->ctx);
         eqf_throw(m->ctx, t.status, path, NULL,

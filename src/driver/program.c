@@ -183,6 +183,8 @@ static void summarize_ports(eqf_program *p)
             parameters[s->parameter_count++] = show_port(p, &ir->inputs.at[i]);
     for (i64 i = 0; i < ir->outputs.n; i++)
         outputs[s->output_count++] = show_port(p, &ir->outputs.at[i]);
+    if (program_is_text(p) && !p->weights_path)
+        s->seeded_parameters = s->parameter_count;
     s->inputs = inputs;
     s->parameters = parameters;
     s->outputs = outputs;

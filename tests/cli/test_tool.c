@@ -215,7 +215,69 @@ static void test_inspect(void **state)
     /* The text reads back to the same program. */
     expect(0, "$E inspect small.eqf --text >again.eqf && $E inspect again.eqf --text >more.eqf && "
               "cmp again.eqf more.eqf");
+}
+
+static json_t *find_report(const char *key)
+{
+    json_t *o = object(), *x = json_incref(json_object_get(o, key));
+    json_decref(o);
+    return x;
+}
+
+/* Values that nobody gave are said to be so, everywhere, and only then. */
+static void test_seeded_parameters(void **state)
+{
+    (void)state;
+    tool_put("six.eqf", "(program six (dims (K 3)) (input x f32 (K))\n"
+                        "  (parameter a f32 (K)) (parameter b f32 (K)) (buffer c f32 (K))\n"
+                        "  (output y (mul (add x a) (add b c)) (K)))\n");
+    tool_put("make6.eqf", "(program m (dims (K 3)) (input x f32 (K)) (output a x (K))\n"
+                          "  (output b (exp x) (K)) (output c (neg x) (K)))\n");
+    expect(0, "$E optimize --budget 0.01 make6.eqf -o make6.pkg && "
+              "$E run make6.pkg -o six.safetensors");
+    static const char *const verbs[] = {"inspect six.eqf", "optimize --budget 0.01 six.eqf -o six.pkg"};
+    static const char said_so[] = "equiforge: six.eqf: its 3 parameters have no data: random values "
+                                  "(seed 5) are built in; --weights F gives them\n";
+    for (int i = 0; i < 4; i++) {
+        int given = i % 2;
+        char command[300];
+        snprintf(command, sizeof command, "$E %s --seed 5 --json %s", verbs[i / 2],
+                 given ? "--weights six.safetensors" : "");
+        expect(0, command);
+        assert_string_equal(s.err, given ? "" : said_so);
+        json_t *n = find_report("seeded_parameters");
+        assert_true(json_is_integer(n));
+        assert_int_equal(json_integer_value(n), given ? 0 : 3);
+        json_decref(n);
+        snprintf(command, sizeof command, "grep -q '\"seeded_parameters\":%d' six.pkg/report.json",
+                 given ? 0 : 3);
+        if (i / 2)
+            expect(0, command);
+        snprintf(command, sizeof command, "$E %s %s --quiet", verbs[i / 2],
+                 given ? "--weights six.safetensors" : "");
+        expect(0, command);
+        assert_string_equal(s.err, "");
+        if (i / 2 == 0)
+            assert_int_equal(strstr(s.out, "random values") == NULL, given);
+    }
+    char command[300];
+    snprintf(command, sizeof command, "$E inspect %s/fixtures/modules/dynamic_even.C.pt2 --json",
+             EQF_TEST_DIR);
+    expect(0, command);
     assert_string_equal(s.err, "");
+}
+
+/* A program without kernels leaves nothing to search; one that nothing beats says so. */
+static void test_nothing_faster(void **state)
+{
+    (void)state;
+    tool_put("copy.eqf", "(program c (input x f32 (0)) (output y - f32 (0)))\n");
+    expect(0, "$E optimize copy.eqf -o copy.pkg --json");
+    json_t *stop = find_report("stop");
+    assert_string_equal(json_string_value(stop), "exhausted");
+    json_decref(stop);
+    expect(0, "$E optimize copy.eqf -o copy.pkg");
+    assert_non_null(strstr(s.out, "nothing faster found (0 tried)"));
 }
 
 static void test_optimize_json(void **state)
@@ -600,6 +662,8 @@ int main(void)
         cmocka_unit_test(test_input_errors),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_seeded_parameters),
+        cmocka_unit_test(test_nothing_faster),
         cmocka_unit_test(test_optimize_json),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_run),

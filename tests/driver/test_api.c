@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -530,6 +532,78 @@ static void test_errors(void **state)
     eqf_program_free(p);
 }
 
+/* ---- the machine fails while candidates are tried ------------------------------------------------ */
+
+typedef struct failing {
+    const char *from; /* the stage that it fails from */
+    bool memory;      /* what is full: memory, or else the disk */
+    bool has_failed;
+} failing;
+
+static void *resize(void *user, void *p, size_t old_size, size_t size)
+{
+    const failing *f = user;
+    (void)old_size;
+    if (size == 0) {
+        free(p);
+        return NULL;
+    }
+    return f->memory && f->has_failed ? NULL : realloc(p, size);
+}
+
+static void on_progress(void *user, const char *stage)
+{
+    failing *f = user;
+    if (f->has_failed || strncmp(stage, f->from, strlen(f->from)) != 0)
+        return;
+    f->has_failed = true;
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = 0;
+    if (!f->memory)
+        setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* The package that is there is the result; the report says why nothing more was tried. */
+static void test_failing_machine(void **state)
+{
+    (void)state;
+    put("(program p (dims (M 16) (K 64) (N 32)) (input X f32 (M K)) (parameter W f32 (K N))\n"
+        "  (let s (recip (add (reduce + (square X) :axis K) 1)))\n"
+        "  (output Y (matmul (mul X s) W) (M N)))\n");
+    signal(SIGXFSZ, SIG_IGN);
+    static const char *const stages[] = {"searching", "trying 1 of", "trying 2 of"};
+    for (int i = 0; i < 6; i++) {
+        failing f = {.from = stages[i / 2], .memory = i % 2};
+        eqf_allocator allocator = {resize, &f};
+        eqf_ctx *own = eqf_ctx_new(&allocator);
+        eqf_program *p;
+        const eqf_optimize_report *report = NULL;
+        assert_int_equal(eqf_program_read(own, source, NULL, &p), EQF_OK);
+        eqf_optimize_options options = {
+            .budget_s = 20, .jobs = 1, .threads = 1, .progress = on_progress, .user = &f};
+        eqf_status status = eqf_optimize(p, &options, package, &report);
+        struct rlimit limit;
+        getrlimit(RLIMIT_FSIZE, &limit);
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_FSIZE, &limit);
+        if (status != EQF_OK)
+            fail_msg("%s: %s: %s", stages[i / 2], eqf_status_name(status),
+                     eqf_diag_get(own, 0).message);
+        assert_true(f.has_failed);
+        if (strcmp(report->stop, "machine") != 0 ||
+            !strstr(report->stop_reason, f.memory ? "memory" : "File too large"))
+            fail_msg("%s: %s: %s", stages[i / 2], report->stop, report->stop_reason);
+        assert_string_equal(report->package, package);
+        assert_true(report->rel_l2[0] <= 1e-5);
+        eqf_program_free(p);
+        eqf_ctx_free(own);
+        eqf_model *m;
+        expect_ok(eqf_model_load(ctx, package, &m));
+        eqf_model_free(m);
+    }
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -541,6 +615,7 @@ int main(void)
         TEST(test_check),        TEST(test_rounding_decides),
         TEST(test_given_inputs), TEST(test_determinism),
         TEST(test_threads),      TEST(test_errors),
+        TEST(test_failing_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
