@@ -84,9 +84,15 @@ static bool is_loop(const ir_node *node)
 
 static i64 used_operands(const ir_node *node)
 {
-    if (node->op == IR_get)
-        return 1; /* the component is the loop's */
+    if (node->op == IR_loop)
+        return 0; /* its components are found where results are taken from it */
     return node->op == IR_reducer ? 3 : node->arg_count; /* no merge */
+}
+
+/* Is operand i the component of a loop whose result the operator takes? */
+static bool takes_result(const ir_node *node, i64 i)
+{
+    return node->op == IR_get && i == 1;
 }
 
 /* How often each term is computed, but for tiles. Loops follow one another where one needs another's
@@ -104,6 +110,8 @@ static i64 *passes(arena *a, const ir_program *p, u32 root)
             continue;
         for (i64 i = 0; i < used_operands(node); i++)
             below[t] = MAX(below[t], below[node->args[i].i]);
+        for (i64 i = 0; node->op == IR_loop && i < node->arg_count; i++)
+            below[t] = MAX(below[t], below[node->args[i].i]);
         below[t] = (u8)MIN(below[t] + is_loop(node), 63);
     }
     used[root] = 1;
@@ -115,7 +123,7 @@ static i64 *passes(arena *a, const ir_program *p, u32 root)
             looped[node->attr.par.at[i].i] = true;
         u64 pass = is_loop(node) ? (u64)1 << below[t] : used[t];
         for (i64 i = 0; i < used_operands(node); i++)
-            used[node->args[i].i] |= pass;
+            used[node->args[i].i] |= takes_result(node, i) ? (u64)1 << below[node->args[0].i] : pass;
     }
     times[root] = 1;
     for (u32 t = root; t > 0; t--) {
@@ -127,8 +135,10 @@ static i64 *passes(arena *a, const ir_program *p, u32 root)
             varies |= looped[node->axes.at[i].i];
         i64 own = MAX(times[t], 1) * (varies ? __builtin_popcountll(used[t]) : 1);
         i64 inside = is_loop(node) ? own : MAX(times[t], 1);
-        for (i64 i = 0; i < used_operands(node) && (t == root || !is_in_memory(node)); i++)
-            times[node->args[i].i] = MAX(times[node->args[i].i], MIN(inside, 1 << 20));
+        for (i64 i = 0; i < used_operands(node) && (t == root || !is_in_memory(node)); i++) {
+            i64 passed = takes_result(node, i) ? own : inside;
+            times[node->args[i].i] = MAX(times[node->args[i].i], MIN(passed, 1 << 20));
+        }
         times[t] = MIN(own, 1 << 20);
     }
     for (u32 t = 1; t <= root; t++)

@@ -30,6 +30,22 @@ void kt_find_needed(tiler *t, u32 root)
     }
 }
 
+/* Components that the kernel takes results from, and those that these need. A bundle may have others,
+ * which other kernels use. */
+void kt_find_wanted(tiler *t, u32 root)
+{
+    bool *seen = NEW_N(t->a, bool, root + 1);
+    seen[root] = true;
+    for (u32 k = root; k > 0; k--) {
+        const ir_node *node = kt_node_of(t, k);
+        if (!seen[k] || (k != root && kt_is_in_memory(t, k)))
+            continue;
+        t->wanted[k] = true;
+        for (i64 i = 0; node->op != IR_loop && i < node->arg_count; i++)
+            seen[node->args[i].i] = true;
+    }
+}
+
 static bool are_open(const tiler *t, ir_atoms axes, ir_atoms but)
 {
     for (i64 i = 0; i < axes.n; i++)
@@ -49,7 +65,8 @@ static bool are_running(const tiler *t, const ir_node *node)
 /* Can the component be accumulated here, and has not been? Its bundle's others need not. */
 static bool is_due(const tiler *t, const ir_node *loop, u32 comp)
 {
-    return t->result[comp].v.i == 0 && are_open(t, t->needed[comp], loop->attr.par);
+    return t->wanted[comp] && t->result[comp].v.i == 0 &&
+           are_open(t, t->needed[comp], loop->attr.par);
 }
 
 /* A value all of whose axes are open and whose running results are there; a bundle of which some

@@ -94,7 +94,9 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     t.bound = NEW_N(l->a, kn_operand, terms);
     t.is_bound = NEW_N(l->a, bool, terms);
     t.needed = NEW_N(l->a, ir_atoms, terms);
+    t.wanted = NEW_N(l->a, bool, terms);
     kt_find_needed(&t, root);
+    kt_find_wanted(&t, root);
     const bool *axes = axes_below(&t, root);
     t.lanes = kn_choose_lanes(l, root, &out);
     for (i64 d = 1; d < atoms; d++)

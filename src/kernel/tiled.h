@@ -44,6 +44,7 @@ typedef struct tiler {
     i64 depth;         /* loops around this place */
     frame outside;     /* values of terms, forgotten when the loop around them ends */
     VEC(known) trail;
+    bool *wanted; /* by term: of the kernel; of components, those that it needs */
     ir_atoms *needed;  /* by term: axes that must be open */
     tile *result;      /* by component: after its loop */
     tile *running;     /* by component: inside its loop */
@@ -98,6 +99,7 @@ void kt_apply(tiler *t, u32 lambda, const tile *args, ir_atoms axes, tile *resul
 /* ---- tile_loops.c ---------------------------------------------------------------------------- */
 
 void kt_find_needed(tiler *t, u32 root);
+void kt_find_wanted(tiler *t, u32 root);
 /* Does the term combine tiles? */
 bool kt_is_loop(const tiler *t, u32 k);
 /* Terms below the roots (with them), each once, ascending; not what is in memory. */
