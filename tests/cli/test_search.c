@@ -239,7 +239,7 @@ static void test_candidates(void **state)
     }
     assert_true(rolls);
     json_decref(x);
-    assert_int_equal(tool(&s, "$E search rows.eqf --limit 2"), 0);
+    assert_int_equal(tool(&s, "$E search rows.eqf --limit 5"), 0);
     assert_non_null(strstr(s.out, "extraction (early)"));
     assert_non_null(strstr(s.out, "rolling(max,+"));
     /* A list is the beginning of a longer one. */
