@@ -44,17 +44,32 @@ static const char *first_line(arena *a, const char *text)
     return arena_strndup(a, text, (i64)strcspn(text, "\n"));
 }
 
+/* The compiler's last word, about a linker that has said more. */
+static bool is_summary(const char *line)
+{
+    return strstr(line, "ld returned ") || strstr(line, "linker command failed");
+}
+
+/* The first line with `sign` that is no summary; NULL: there is none. */
+static const char *line_with(arena *a, const char *text, const char *sign)
+{
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        const char *line = first_line(a, text);
+        if (line[0] && strstr(line, sign) && !is_summary(line))
+            return line;
+    }
+    return NULL;
+}
+
 /* ": " and the first line that says what is missing or wrong, else the first; "" without any. */
 static const char *complaint(arena *a, const char *text)
 {
-    static const char *const signs[] = {"No space left", "undefined reference", "error"};
-    const char *at = NULL;
-    for (i64 i = 0; i < COUNT_OF(signs) && !at; i++)
-        at = strstr(text, signs[i]);
-    while (at && at > text && at[-1] != '\n')
-        at--;
-    at = first_line(a, at ? at : text);
-    return at[0] ? arena_printf(a, ": %s", at) : "";
+    static const char *const signs[] = {"No space left", "undefined reference", "error", "cannot", ""};
+    const char *line = NULL;
+    for (i64 i = 0; i < COUNT_OF(signs) && !line; i++)
+        line = line_with(a, text, signs[i]);
+    line = line ? line : first_line(a, text);
+    return line[0] ? arena_printf(a, ": %s", line) : "";
 }
 
 static void split(arena *a, const char *command, tn_compiler *cc)
@@ -238,10 +253,13 @@ static int load_body(void *user)
 static void expect_loads(arena *a, const tn_compiler *cc, tn_sources s, const volatile bool *cancel)
 {
     tn_end end = tn_wait(tn_start_body(a, load_body, &s, load_limits), cancel);
-    if (!tn_succeeded(end))
-        eqf_throw(arena_ctx(a), EQF_E_MACHINE, s.library, cc->argv[0],
-                  "this C compiler ends well, but what it writes cannot be loaded (%s%s); " ADVICE,
-                  tn_describe(a, end), complaint(a, end.output));
+    if (tn_succeeded(end))
+        return;
+    bool is_noexec = strstr(end.output, "failed to map segment") != NULL;
+    eqf_throw(arena_ctx(a), EQF_E_MACHINE, s.library, cc->argv[0],
+              "this C compiler ends well, but what it writes cannot be loaded (%s%s); %s",
+              tn_describe(a, end), complaint(a, end.output),
+              is_noexec ? "is the file system mounted noexec? choose a folder on another" : ADVICE);
 }
 
 void tn_compile(eqf_ctx *ctx, const tn_compiler *cc, tn_sources sources, int jobs,

@@ -160,6 +160,14 @@ static void test_bad_compilers(void **state)
          "cannot be loaded", 0, EQF_E_MACHINE},
         {"printf 'error: \\001\\377\\n'; exit 3", "exit status 3", 0, EQF_E_MACHINE},
         {"kill -SEGV $$", "signal 11", 0, EQF_E_MACHINE},
+        {"echo '/usr/bin/ld: cannot find -lx: No such file or directory'\n"
+         "echo 'collect2: error: ld returned 1 exit status'; exit 1",
+         "cannot find -lx", 0, EQF_E_MACHINE},
+        {"echo 'ld: final link failed: bad value'\n"
+         "echo 'clang: error: linker command failed with exit code 1'; exit 1",
+         "bad value", 0, EQF_E_MACHINE},
+        {"echo 'collect2: error: ld returned 1 exit status'; exit 1", "ld returned 1", 0,
+         EQF_E_MACHINE},
         {"sleep 100", "does not come to an end (stopped after 0.5", 0, EQF_E_MACHINE},
         {"while :; do :; done", "compiling was stopped after", 0.1, EQF_E_LIMIT},
     };
