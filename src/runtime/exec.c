@@ -6,6 +6,7 @@
  * parts for each thread. When an index read from data is out of range, kernels report the part;
  * the lowest part reported names the error, whichever thread found it first. */
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "runtime/runtime.h"
 
@@ -75,24 +76,30 @@ static void copy(pool *threads, void *to, const void *from, i64 bytes)
     pool_run(threads, (bytes + COPY_PIECE - 1) / COPY_PIECE, copy_piece, &c);
 }
 
-static void launch(eqf_ctx *ctx, const rt_launch *l, rt_kernel kernel, void *const *args,
-                   pool *threads)
+/* The part that saw a bad index, from 1; 0: none did. */
+static i64 launch(const rt_launch *l, rt_kernel kernel, void *const *args, pool *threads)
 {
     if (!kernel) {
         copy(threads, args[1], args[0], l->copy_bytes);
-        return;
+        return 0;
     }
     bool shared = l->flops >= SHARED_FROM_FLOPS || l->bytes >= SHARED_FROM_BYTES;
     i64 pieces = shared ? MIN(l->parts, (i64)pool_threads(threads) * PIECES_PER_THREAD) : 1;
     job j = {.kernel = kernel, .args = args, .parts = l->parts, .pieces = MAX(pieces, 1)};
     if (l->parts == 0)
-        return;
+        return 0;
     pool_run(threads, j.pieces, run_piece, &j);
-    i64 bad = atomic_load(&j.bad);
-    if (bad)
-        eqf_throw(ctx, EQF_E_DATA, NULL, l->origin,
-                  "an index is out of range, or an integer is divided by zero (part %lld of %lld)",
-                  (long long)bad, (long long)l->parts);
+    return atomic_load(&j.bad);
+}
+
+/* `from`: what the launch reads that may be to blame, each with "; " before it. */
+static _Noreturn void throw_bad(eqf_ctx *ctx, const rt_launch *l, i64 bad, const char *from)
+{
+    char part[64] = "";
+    if (l->parts > 1)
+        snprintf(part, sizeof part, " (part %lld of %lld)", (long long)bad, (long long)l->parts);
+    eqf_throw(ctx, EQF_E_DATA, NULL, l->origin,
+              "an index is out of range, or an integer is divided by zero%s%s", part, from);
 }
 
 /* ---- contexts -------------------------------------------------------------------------------- */
@@ -291,6 +298,31 @@ static void finish(rt_exec *e, void *const *outputs)
     }
 }
 
+/* The integer inputs among a launch's arguments, with their least and largest value. */
+static void blame(const rt_exec *e, const rt_launch *l, char *to, i64 size)
+{
+    const rt_plan *plan = plan_of(e);
+    i64 n = 0;
+    to[0] = 0;
+    for (i64 k = 0; k < l->arg_count; k++) {
+        const rt_buffer *b = &plan->buffers.at[l->args[k].buffer];
+        if (b->role != RT_INPUT || b->count == 0 || dtype_is_float(b->type) || b->type == DT_bool)
+            continue;
+        tensor t = {.type = b->type, .rank = 1, .shape = &b->count,
+                    .data = e->base[l->args[k].buffer]};
+        i64 low = tensor_get_i64(&t, 0), high = low;
+        for (i64 i = 1; i < b->count; i++) {
+            i64 x = tensor_get_i64(&t, i);
+            low = MIN(low, x);
+            high = MAX(high, x);
+        }
+        n += snprintf(to + n, (size_t)(size - n), "; input %.100s holds %lld to %lld",
+                      plan->inputs.at[b->port].name, (long long)low, (long long)high);
+        if (n >= size)
+            return;
+    }
+}
+
 void rt_exec_run(rt_exec *e, const void *const *inputs, void *const *outputs)
 {
     const rt_plan *plan = plan_of(e);
@@ -300,7 +332,12 @@ void rt_exec_run(rt_exec *e, const void *const *inputs, void *const *outputs)
         const rt_launch *l = &plan->launches.at[i];
         for (i64 k = 0; k < l->arg_count; k++)
             args[k] = e->base[l->args[k].buffer] + l->args[k].offset;
-        launch(e->ctx, l, rt_model_kernel(e->model, i), args, e->threads);
+        i64 bad = launch(l, rt_model_kernel(e->model, i), args, e->threads);
+        if (bad) {
+            char from[400];
+            blame(e, l, from, sizeof from);
+            throw_bad(e->ctx, l, bad, from);
+        }
         args += l->arg_count;
     }
     finish(e, outputs);
@@ -325,7 +362,9 @@ void rt_prepare(eqf_ctx *ctx, const rt_plan *plan, const rt_kernel *kernels,
                                                    : image + b->offset;
                 args[k] = base + l->args[k].offset;
             }
-            launch(ctx, l, kernels[i], args, threads);
+            i64 bad = launch(l, kernels[i], args, threads);
+            if (bad)
+                throw_bad(ctx, l, bad, "");
         }
     }
     arena_free(a);
