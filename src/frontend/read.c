@@ -73,6 +73,8 @@ static bool *used_symbols(fe_lower *l)
     return used;
 }
 
+#define MOST_NAMED 16
+
 static void fix_symbols(fe_lower *l, const fe_read_options *o, size_list *sizes)
 {
     const fe_program *s = l->source;
@@ -83,9 +85,16 @@ static void fix_symbols(fe_lower *l, const fe_read_options *o, size_list *sizes)
         bool is_known = false;
         for (i64 i = 0; i < s->n_symbols; i++)
             is_known = is_known || !strcmp(s->symbols[i].name, o->dims[k].name);
-        if (!is_known)
-            eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, o->dims[k].name,
-                      "the program has no symbolic dim of this name");
+        if (is_known)
+            continue;
+        str names = str_new(l->a);
+        for (i64 i = 0; i < s->n_symbols && i < MOST_NAMED; i++)
+            str_printf(&names, "%s%s", i ? ", " : "", s->symbols[i].name);
+        if (s->n_symbols > MOST_NAMED)
+            str_add(&names, ", ...");
+        eqf_throw(l->ctx, EQF_E_ARGUMENT, s->file, o->dims[k].name,
+                  "no symbolic dim of this name; there %s %s", s->n_symbols == 1 ? "is" : "are",
+                  s->n_symbols ? str_text(&names) : "none");
     }
     for (i64 i = 0; i < s->n_symbols; i++) {
         const fe_symbol *symbol = &s->symbols[i];

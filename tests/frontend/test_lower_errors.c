@@ -11,7 +11,7 @@ typedef struct refusal {
 } refusal;
 
 static const refusal refusals[] = {
-    {"dynamic_attention", {{"batch", 3}}, 1, true, EQF_E_ARGUMENT, "batch", "no symbolic dim"},
+    {"dynamic_attention", {{"batch", 3}}, 1, true, EQF_E_ARGUMENT, "batch", "name; there are s"},
     {"dynamic_attention", {{"s77", 1}}, 1, true, EQF_E_ARGUMENT, "s77", "outside of what"},
     {"dynamic_attention", {{"s77", 3}}, 1, false, EQF_E_ARGUMENT, "s27", "without a value"},
     {"dynamic_even", {{"s44", 1}}, 1, true, EQF_E_ARGUMENT, "2*s44", "outside of what"},
