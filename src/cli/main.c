@@ -53,7 +53,8 @@ static const cli_option search_options[] = {
 static const cli_option optimize_options[] = {
     {"-o", "PKG", "the package directory to write; an existing package is replaced"},
     {"--inputs", "F.safetensors", "inputs to verify with; their shapes fix symbolic dims"},
-    {"--budget", "TIME", "wall time for everything: 90s, 10m, 4h (default 60s)"},
+    {"--budget", "TIME",
+     "wall time of the search: 90s, 10m, 4h (default 60s); the first package is always built"},
     {"--threads", "N", "threads the package is meant for (default: the processors)"},
     SEARCHING,
     {"--backend", "c", "what kernels are written in"},
