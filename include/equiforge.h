@@ -282,6 +282,7 @@ typedef struct eqf_optimize_report {
     double roofline;            /* of the best, in [0, 1] */
     double read_s, saturate_s, extract_s, tune_s, verify_s, total_s;
     const char *stop; /* "budget", "exhausted", "interrupted", or "machine": */
+    const char *left_behind; /* where the package that was replaced is, if it cannot be removed; "" */
     const char *stop_reason; /* no space or no memory for more candidates, and which; "" */
     int64_t seeded_parameters; /* that had no data and hold random values of the seed */
 } eqf_optimize_report;

@@ -1,6 +1,7 @@
 /* A complete C caller of a package: loads it, runs it, replaces a parameter, carries state.
  *
- *     equiforge optimize examples/c/counter.eqf -o counter.pkg --parameters input
+ *     cmake --preset release && cmake --build --preset release --target equiforge equiforge_shared
+ *     build/equiforge optimize examples/c/counter.eqf -o counter.pkg --parameters input
  *     cc examples/c/caller.c -I include -I counter.pkg -L build -lequiforge \
  *         -Wl,-rpath,build -o caller
  *     ./caller counter.pkg

@@ -125,6 +125,10 @@ int cli_optimize(cli_args *args)
     if (status == EQF_OK) {
         cli_note_files(args, &reading, program);
         cli_note_seeded(args, &reading, program);
+        if (report->left_behind[0])
+            cli_note(args, package,
+                     "the package that was there could not be removed: what is left is now %s",
+                     report->left_behind);
         if (report->stop_reason[0])
             cli_note(args, package, "the search ended early, this is the best so far: %s",
                      report->stop_reason);

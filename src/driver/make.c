@@ -366,7 +366,9 @@ void make_publish(making *m, const char *path)
     arena *kept = arena_child(p->a);
     eqf_optimize_report report = copy_report(m, kept, path);
     program_expect_unchanged(p);
-    pk_commit(m->writer);
+    const char *left = pk_commit(m->writer);
+    if (left)
+        m->report.left_behind = report.left_behind = arena_strdup(p->a, left);
     if (p->result) /* of the package that was there until now */
         arena_free(p->result);
     p->result = kept;

@@ -54,7 +54,7 @@ static void optimize(making *m, const char *path)
     make_package(m, path);
     eqf_optimize_report *r = &m->report;
     r->candidates = r->families = r->measured = 1;
-    r->failure = r->stop_reason = "";
+    r->failure = r->stop_reason = r->left_behind = "";
     r->unfused_us = m->verified.median_us;
     r->seeded_parameters = (int64_t)m->program->summary.seeded_parameters;
     r->read_s = m->program->read_s;

@@ -12,8 +12,8 @@
 typedef struct pk_writer pk_writer;
 
 /* Prepares to write the package `path`. The writer is removed, with what it wrote, when the arena
- * is freed before pk_commit. Throws EQF_E_ARGUMENT when `path` exists and is no package, or holds
- * something that no package holds; EQF_E_IO. */
+ * is freed before pk_commit. Throws EQF_E_ARGUMENT when `path` exists and is neither a package
+ * nor an empty folder, or holds something that no package holds; EQF_E_IO. */
 pk_writer *pk_begin(arena *a, const char *path);
 /* The temporary directory. */
 const char *pk_directory(const pk_writer *w);
@@ -28,8 +28,9 @@ const char *pk_adopt_as_digest(pk_writer *w, const char *name, const char *prefi
 /* Writes plan.json with the list of files so far; package->files is set. The directory can be
  * loaded from now on. May be called again after more files were added. */
 void pk_seal(pk_writer *w, rt_package *package);
-/* Makes the package appear at its path. */
-void pk_commit(pk_writer *w);
+/* Makes the package appear at its path. What was there is removed; where that fails, because it is
+ * somebody else's, the name that it has now is returned; else NULL. */
+const char *pk_commit(pk_writer *w);
 
 /* Replaces files of the package at `path`, or adds them: a new package with the others as they are
  * appears in its place. */

@@ -128,8 +128,19 @@ static bool is_package(const pk_writer *w, const char *folder)
     return ours;
 }
 
-/* Replacing must destroy nothing but a package: the plan's head, and no file that no package has.
- */
+static bool is_empty(const char *folder)
+{
+    DIR *d = opendir(folder);
+    struct dirent *e = NULL;
+    while (d && (e = readdir(d)) && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0))
+        ;
+    if (d)
+        closedir(d);
+    return d && !e;
+}
+
+/* Replacing must destroy nothing but a package: the plan's head, and no file that no package has; or
+ * an empty folder. */
 static void check_target(const pk_writer *w)
 {
     struct stat st;
@@ -141,6 +152,8 @@ static void check_target(const pk_writer *w)
             io_error(w, w->target, "look at");
         return;
     }
+    if (S_ISDIR(st.st_mode) && is_empty(w->target))
+        return;
     if (!S_ISDIR(st.st_mode) || !is_package(w, w->target))
         eqf_throw(w->ctx, EQF_E_ARGUMENT, w->target, NULL,
                   "exists and is no package; it is left alone: choose another name, or remove it");
@@ -372,8 +385,9 @@ static int exchange(const char *a, const char *b)
     return (int)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
 }
 
-void pk_commit(pk_writer *w)
+const char *pk_commit(pk_writer *w)
 {
+    const char *old = NULL;
     sync_folder(w, arena_printf(w->a, "%s/%s", w->directory, RT_KERNELS_DIR), w->target);
     sync_folder(w, w->directory, w->target);
     struct stat st;
@@ -385,7 +399,7 @@ void pk_commit(pk_writer *w)
     } else {
         check_target(w); /* it may be something else by now */
         if (exchange(w->directory, w->target) == 0) {
-            /* What has the temporary name now is the old package: removed with the writer. */
+            old = w->directory; /* it has that name now, and is removed with the writer */
         } else if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EXDEV) {
             /* No exchange on this file system: the old one steps aside, unlocked, and comes back
              * should the second rename fail. */
@@ -401,6 +415,7 @@ void pk_commit(pk_writer *w)
                 io_error(w, w->target, "replace");
             }
             remove_tree(AT_FDCWD, aside, 1);
+            old = aside;
             w->kept = true;
         } else {
             io_error(w, w->target, "replace");
@@ -409,4 +424,5 @@ void pk_commit(pk_writer *w)
     sync_folder(w, w->parent, w->target);
     release(w);
     w->kept = true;
+    return old && lstat(old, &st) == 0 ? old : NULL;
 }

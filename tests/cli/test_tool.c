@@ -122,7 +122,7 @@ static void test_usage(void **state)
         {"$E optimize --budget 0.01 small.eqf -o .", "is no package"},
         {"$E run small.pkg -i x.safetensors --check", "--source"},
         {"$E run small.pkg --source small.eqf", "--check"},
-        {"mkdir -p folder; $E optimize --budget 0.01 small.eqf -o folder", "folder"},
+        {"mkdir -p folder/full; $E optimize --budget 0.01 small.eqf -o folder", "folder"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_error(2, cases[i].command, cases[i].what);
@@ -215,6 +215,32 @@ static void test_inspect(void **state)
     /* The text reads back to the same program. */
     expect(0, "$E inspect small.eqf --text >again.eqf && $E inspect again.eqf --text >more.eqf && "
               "cmp again.eqf more.eqf");
+}
+
+/* An empty folder is as good as none; a package that this user may replace and not remove is named. */
+static void test_replacing(void **state)
+{
+    (void)state;
+    expect(0, "mkdir empty && $E optimize --budget 0.01 --quiet small.eqf -o empty && "
+              "$E run empty --check");
+    expect(2, "mkdir linked && ln -s nowhere linked/x && "
+              "$E optimize --budget 0.01 small.eqf -o linked");
+    tool_put("as.sh", "test $(id -u) != 0 && exec \"$@\"\n"
+                      "exec setpriv --reuid 65534 --clear-groups \"$@\"\n");
+    expect(0, "mkdir theirs && cp small.eqf theirs && chmod 777 . theirs");
+    if (tool(&s, "cd theirs && sh ../as.sh $E optimize --budget 0.01 small.eqf -o p") != 0) {
+        print_message("skipped: the tool cannot be run as an ordinary user\n");
+        skip();
+    }
+    expect(0, "cd theirs && chmod 555 p/kernels && "
+              "sh ../as.sh $E optimize --budget 0.01 small.eqf -o p && $E run p --check --quiet");
+    const char *at = strstr(s.err, "p: the package that was there could not be removed: what is left is now ");
+    assert_non_null(at);
+    assert_null(strstr(at + 1, "p: the package")); /* once */
+    char command[300], name[200] = "";
+    assert_int_equal(sscanf(strstr(at, "now ") + 4, "%199s", name), 1);
+    snprintf(command, sizeof command, "cd theirs && test -d %s/kernels && chmod -R 777 %s", name, name);
+    expect(0, command);
 }
 
 static json_t *find_report(const char *key)
@@ -408,6 +434,8 @@ static void test_index_error(void **state)
     expect(0, "$E optimize --budget 0.01 gather.eqf -o gather.pkg && $E run gather.pkg --check && "
               "$E optimize --budget 0.01 ids.eqf -o ids.pkg && $E run ids.pkg -o ids.safetensors");
     expect_error(1, "$E run gather.pkg -i ids.safetensors", "out of range");
+    assert_non_null(strstr(s.err, "; input i holds 6 to 6"));
+    assert_null(strstr(s.err, "part 1 of 1"));
     tool_put("div.eqf", "(program div (dims (N 40)) (input a i64 (N)) (input b i64 (N))\n"
                         "  (output q (floordiv a (add b (const i64 0)))) (output r (mod a b)))\n");
     expect(0, "$E optimize --budget 0.01 div.eqf -o div.pkg && $E run div.pkg --check");
@@ -494,6 +522,9 @@ static void test_full_disk(void **state)
               "test \"$(ls -A disk)\" = p || exit 13; "
               "$E optimize --budget 0.01 big.eqf -o disk/q; test $? = 3 || exit 14; "
               "test \"$(ls -A disk)\" = p || exit 15'");
+    expect(3, "unshare -m sh -c 'mount -t tmpfs -o noexec none disk || exit 77; "
+              "$E optimize --budget 0.01 small.eqf -o disk/p'");
+    assert_non_null(strstr(s.err, "is the file system mounted noexec?"));
 }
 
 static void test_interrupt(void **state)
@@ -637,22 +668,25 @@ static void test_egraph(void **state)
     expect(2, "$E egraph frobnicate");
 }
 
+/* The commands of the example's comment, after those that build. */
 static void test_c_caller(void **state)
 {
     (void)state;
     char command[2000];
     snprintf(
         command, sizeof command,
-        "S=%s/.. && $E optimize --budget 0.01 $S/examples/c/counter.eqf -o counter.pkg --parameters input && "
-        "%s -std=c99 -Wall -Wextra -Werror $S/examples/c/caller.c -I $S/include -I counter.pkg "
-        "-L $(dirname $E) -lequiforge -Wl,-rpath,$(dirname $E) -o caller && "
-        "./caller counter.pkg",
+        "S=%s/.. && mkdir -p tree && ln -sfn $(dirname $E) tree/build && "
+        "ln -sfn $S/include tree/include && ln -sfn $S/examples tree/examples && cd tree && "
+        "sed -n 's/^ [*]     //p' examples/c/caller.c >all.sh && "
+        "grep -q 'cmake --build .*--target equiforge equiforge_shared$' all.sh && "
+        "{ echo 'cc() { command %s -std=c99 -Wall -Wextra -Werror \"$@\"; }'; sed 1d all.sh; } >run.sh && "
+        "sh -e run.sh",
         EQF_TEST_DIR, EQF_TEST_CC);
     expect(0, command);
     assert_non_null(strstr(s.out, "y = 10 40 90 160, total = 300\n"
                                   "y = 10 40 90 160, total = 600\n"
                                   "y = 10 40 90 160, total = 900\n"));
-    expect(1, "./caller nowhere");
+    expect(1, "cd tree && ./caller nowhere");
 }
 
 int main(void)
@@ -662,6 +696,7 @@ int main(void)
         cmocka_unit_test(test_input_errors),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_replacing),
         cmocka_unit_test(test_seeded_parameters),
         cmocka_unit_test(test_nothing_faster),
         cmocka_unit_test(test_optimize_json),

@@ -97,7 +97,7 @@ static void test_stranger(void **state)
     (void)state;
     static const char *const made[] = {
         "touch %s",
-        "mkdir %s",
+        "mkdir -p %s/kernels",
         "mkdir %s && touch %s/plan.json",
         "mkdir %s && echo '{\"format\":\"other\"}' >%s/plan.json",
         "ln -s /tmp %s",
@@ -111,6 +111,10 @@ static void test_stranger(void **state)
         assert_int_equal(entries(folder), 1);
         assert_int_equal(hm_shell("rm -rf %s", package), 0);
     }
+    assert_int_equal(hm_shell("mkdir %s", package), 0);
+    assert_int_equal(hm_make(ctx, package, "x"), EQF_OK);
+    assert_int_equal(entries(folder), 1);
+    assert_int_equal(hm_shell("rm -rf %s", package), 0);
     /* A package in which the user keeps something: replacing would delete it. */
     assert_int_equal(hm_make(ctx, package, "x"), EQF_OK);
     assert_int_equal(hm_shell("echo precious >%s/notes.txt", package), 0);
