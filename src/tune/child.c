@@ -116,6 +116,20 @@ static f64 now_s(void)
     return (f64)t.tv_sec + 1e-9 * (f64)t.tv_nsec;
 }
 
+/* This process's, with another place for temporary files. */
+static char **environment(arena *a, const char *temporary)
+{
+    if (!temporary)
+        return environ;
+    VEC(char *) all = {0};
+    for (char **e = environ; e && *e; e++)
+        if (strncmp(*e, "TMPDIR=", 7) != 0)
+            vec_push(a, &all, *e);
+    vec_push(a, &all, arena_printf(a, "TMPDIR=%s", temporary));
+    vec_push(a, &all, NULL);
+    return all.at;
+}
+
 static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), void *user,
                        tn_limits limits)
 {
@@ -128,6 +142,7 @@ static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), v
     if (pipe2(ends, O_CLOEXEC) != 0)
         eqf_throw(ctx, EQF_E_MACHINE, NULL, NULL, "cannot make a pipe: %s", strerror(errno));
     pid_t parent = getpid();
+    char **with = environment(a, limits.temporary);
     c->pid = fork();
     if (c->pid < 0) {
         int error = errno;
@@ -140,7 +155,7 @@ static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), v
         if (body)
             _exit(body(user));
         /* argv is only read; the interface lacks the const. */
-        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        execvpe(argv[0], (char *const *)(uintptr_t)argv, with);
         const char *why = strerror(errno);
         if (write(2, argv[0], strlen(argv[0])) >= 0 && write(2, ": ", 2) >= 0 &&
             write(2, why, strlen(why)) >= 0)

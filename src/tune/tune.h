@@ -11,6 +11,8 @@
 typedef struct tn_limits {
     f64 cpu_s, wall_s;
     i64 memory_bytes; /* beyond what the child starts with; 0: none */
+    const char *temporary; /* directory for a program's own files, which it leaves when it is stopped;
+                            * NULL: where the system has them */
 } tn_limits;
 
 /* ---- children (child.c) ---------------------------------------------------------------------- */

@@ -168,6 +168,7 @@ static void test_bad_compilers(void **state)
          "bad value", 0, EQF_E_MACHINE},
         {"echo 'collect2: error: ld returned 1 exit status'; exit 1", "ld returned 1", 0,
          EQF_E_MACHINE},
+        {"echo $TMPDIR; exit 5", "eqf-", 0, EQF_E_MACHINE}, /* what it leaves goes with the folder */
         {"sleep 100", "does not come to an end (stopped after 0.5", 0, EQF_E_MACHINE},
         {"while :; do :; done", "compiling was stopped after", 0.1, EQF_E_LIMIT},
     };
