@@ -29,35 +29,38 @@ static i64 *alive(const pt_order *o, arena *a)
     return change;
 }
 
+static bool is_heavy(const ir_node *node)
+{
+    ir_class class_ = (ir_class)ir_row((ir_op)node->op)->class_;
+    return class_ == IR_REDUCE || class_ == IR_MATMUL || class_ == IR_PLAIN || class_ == IR_OPAQUE;
+}
+
 typedef struct places {
     i64 *at, n;
 } places;
 
-/* The lowest places, the ends, and places between that leave no stretch too long. */
-static places find_places(const pt_order *o, arena *a)
+/* The lowest places, the ends, and places between that leave no stretch too long or with more than
+ * `most` reductions. */
+static places find_places(const pt_order *o, arena *a, i64 most)
 {
-    i64 n = o->at.n, *live = alive(o, a), since = 0, step = MAX(MOST_TERMS / 8, n / MOST_PLACES);
+    i64 n = o->at.n, *live = alive(o, a), since = 0, heavy = 0, step = MAX(MOST_TERMS / 8, n / MOST_PLACES);
     places x = {NEW_N(a, i64, n + 2), 0};
     x.at[x.n++] = 0;
     for (i64 k = 1; k < n; k++) {
+        heavy += is_heavy(&o->p->nodes.at[o->at.at[k - 1]]);
         i64 next = k + 1;
         while (next < n && live[next] == live[k])
             next++;
         bool is_low = live[k] < live[k - 1] && (next == n || live[next] > live[k]);
-        if (is_low || k - since >= step) {
+        if (is_low || k - since >= step || heavy >= most) {
             x.at[x.n++] = k;
             since = k;
+            heavy = 0;
         }
     }
     if (n > 0)
         x.at[x.n++] = n;
     return x;
-}
-
-static bool is_heavy(const ir_node *node)
-{
-    ir_class class_ = (ir_class)ir_row((ir_op)node->op)->class_;
-    return class_ == IR_REDUCE || class_ == IR_MATMUL || class_ == IR_PLAIN || class_ == IR_OPAQUE;
 }
 
 typedef struct stretch {
@@ -185,7 +188,7 @@ pt_partition pt_cut(arena *a, const ir_program *p, const pt_options *options)
         return x;
     arena *scratch = arena_child(a);
     cutter c = {.o = pt_order_new(scratch, p, options), .a = scratch};
-    c.places = find_places(&c.o, scratch);
+    c.places = find_places(&c.o, scratch, options->most_reductions);
     list_stretches(&c, options->most_reductions);
     i64 *chain = NEW_N(scratch, i64, c.places.n);
     i64 n = c.all.n ? cheapest(&c, chain) : 0;

@@ -136,6 +136,26 @@ static void narrow_places(void **state)
     assert_string_equal(ir_atom_name(p, first->dims.at[1]), "N");
 }
 
+/* Values that only grow have no narrow place: the limit alone cuts. */
+static void growing_values(void **state)
+{
+    fixture *f = *state;
+    str s = str_new(f->a);
+    str_add(&s, "(program grow (dims (A 2)");
+    for (int i = 0; i < 12; i++)
+        str_printf(&s, " (K%d %d)", i, 3 + i);
+    str_add(&s, ") (input x f32 (A K0))");
+    for (int i = 1; i < 12; i++)
+        str_printf(&s, "(parameter w%d f32 (K%d K%d)) (let y%d (matmul %s w%d :axis K%d))", i, i - 1, i, i,
+                   i == 1 ? "x" : arena_printf(f->a, "y%d", i - 1), i, i - 1);
+    str_add(&s, "(output z y11 (A K11)))");
+    ir_program *p = ir_read(f->a, "grow", str_text(&s), s.n);
+    for (i64 most = 1; most <= 4; most++) {
+        pt_partition x = check_cut(f->a, p, most, "grow");
+        assert_true(x.use_count >= 11 / most);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +163,7 @@ int main(void)
         TEST(named_programs),
         TEST(equal_layers),
         TEST(narrow_places),
+        TEST(growing_values),
     };
     return cmocka_run_group_tests_name("partition", tests, NULL, NULL);
 }
