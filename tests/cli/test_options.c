@@ -237,7 +237,7 @@ static void test_tensors(void **state)
                  "$E %s --inputs fit.safetensors --weights weights.safetensors", r);
         assert_int_equal(tool(&s, command), 0);
         assert_string_equal(s.err, "");
-        snprintf(command, sizeof command, "$E %s --inputs more.safetensors", r);
+        snprintf(command, sizeof command, "$E %s --inputs more.safetensors --weights weights.safetensors", r);
         assert_int_equal(tool(&s, command), 0);
         assert_string_equal(s.err, nothing);
         strcat(command, " --quiet");
