@@ -56,6 +56,18 @@ static bool is_better(const making *first, const making *x)
     return true;
 }
 
+/* Did an integer or a bool differ? A form is equal over the reals; where floats are rounded another way
+ * a comparison may be decided another way, so such a form is none, and nothing is wrong with it. */
+static bool is_decision(const making *first, eqf_status status)
+{
+    const ir_program *p = first->ir;
+    const char *place = eqf_diag_count(first->ctx) ? eqf_diag_get(first->ctx, 0).place : "";
+    for (i64 i = 0; i < p->outputs.n && status == EQF_E_MISMATCH; i++)
+        if (strcmp(intern_text(p->names, p->outputs.at[i].name), place) == 0)
+            return !dtype_is_float((dtype)p->outputs.at[i].dtype);
+    return false;
+}
+
 static void count_failure(making *first)
 {
     eqf_diag d = eqf_diag_get(first->ctx, 0);
@@ -121,10 +133,10 @@ bool contest_try(contest *c, const ir_program *form, f64 bound_us)
         return taken;
     if (t.status == EQF_E_INTERRUPTED || t.status == EQF_E_NO_MEMORY || t.status == EQF_E_IO)
         eqf_rethrow(ctx, t.status);
-    if (t.status != EQF_E_LIMIT)
-        count_failure(first);
-    else if (rt_now() < first->deadline)
+    if (t.status == EQF_E_LIMIT && rt_now() < first->deadline)
         refuse(first);
+    else if (t.status != EQF_E_LIMIT && !is_decision(first, t.status))
+        count_failure(first);
     eqf_ctx_clear(ctx);
     return false;
 }
