@@ -7,7 +7,9 @@
 
 #include "driver/making.h"
 
-/* Files are what is compiled at one time, and once. A compiler's start costs as much as a few kernels. */
+/* Files are what is compiled at one time, and once. A compiler's start costs as much as a few kernels, so
+ * those of the program as it was read share files; those of candidates, which share kernels, do not. */
+#define FEWEST_IN_FILE 4
 #define MANY_FILES 64
 #define MOST_IN_FILE 64
 #define FILE_S 2.0
@@ -119,6 +121,8 @@ static void compile_kernels(making *m)
     for (i64 i = 0; i < m->kernels.n; i++)
         symbols[i] = m->kernels.at[i]->name;
     i64 in_file = MIN(m->kernels.n / MANY_FILES + 1, MOST_IN_FILE);
+    if (m->deadline == 0)
+        in_file = MAX(in_file, FEWEST_IN_FILE);
     for (i64 i = 0; i < m->kernels.n; i += in_file) {
         arena *scratch = arena_child(m->a);
         str text = str_new(scratch);
