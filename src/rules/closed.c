@@ -39,6 +39,17 @@ bool rl_atoms_by_name(ir_program *to, const ir_program *from, ir_atoms list, ir_
     return true;
 }
 
+bool rl_graph_atoms(const rl_graph *g, const ir_program *p, ir_atoms *list)
+{
+    if (p != g->p && !rl_atoms_by_name(g->own, p, *list, list))
+        return false;
+    for (i64 i = 0; i < list->n; i++)
+        if (list->at[i].i &&
+            ((i64)list->at[i].i >= g->atom_index.n || !g->atom_index.at[list->at[i].i]))
+            return false;
+    return true;
+}
+
 static int compare_u64(u64 x, u64 y)
 {
     return x < y ? -1 : x > y;

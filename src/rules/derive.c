@@ -21,18 +21,6 @@ typedef struct spelling {
     u32 *done; /* by term: its record */
 } spelling;
 
-static bool own_list(const spelling *s, ir_atoms *list)
-{
-    rl_graph *g = s->t->g;
-    if (!rl_atoms_by_name(g->own, s->p, *list, list))
-        return false;
-    for (i64 i = 0; i < list->n; i++)
-        if (list->at[i].i &&
-            ((i64)list->at[i].i >= g->atom_index.n || !g->atom_index.at[list->at[i].i]))
-            return false;
-    return true;
-}
-
 static u32 leaf_of(const spelling *s, ir_term at)
 {
     rl_graph *g = s->t->g;
@@ -44,7 +32,7 @@ static u32 leaf_of(const spelling *s, ir_term at)
         return own.i ? rl_terms_leaf(s->t, rl_closed_head(g, own)) : 0;
     }
     ir_atoms atoms = node->op == IR_iota ? node->attr.axis : node->dims;
-    if (!own_list(s, &atoms))
+    if (!rl_graph_atoms(s->t->g, s->p, &atoms))
         return 0;
     if (node->op == IR_iota)
         return rl_terms_leaf(s->t, rl_iota_head(g, atoms.at[0]));
@@ -104,7 +92,7 @@ static u32 record_of(const spelling *s, ir_term at)
     }
     ir_op op = (ir_op)node->op;
     ir_attr attr = node->attr;
-    if (!own_list(s, &attr.axis) || !own_list(s, &attr.to) || !own_list(s, &attr.par))
+    if (!rl_graph_atoms(s->t->g, s->p, &attr.axis) || !rl_graph_atoms(s->t->g, s->p, &attr.to) || !rl_graph_atoms(s->t->g, s->p, &attr.par))
         return 0;
     attr.name = intern_cstr(g->own->names, intern_text(s->p->names, attr.name));
     attr.dtype = (u8)rl_graph_dtype(g, (dtype)attr.dtype);

@@ -58,19 +58,6 @@ static eqf_class put(const entry *e, eqf_head head, const eqf_class *x, i64 n)
     return c;
 }
 
-/* The atoms of the graph with these names; false when it lacks one. */
-static bool own_atoms(const entry *e, ir_atoms *list)
-{
-    rl_graph *g = e->g;
-    if (e->p != g->p && !rl_atoms_by_name(g->own, e->p, *list, list))
-        return false;
-    for (i64 i = 0; i < list->n; i++)
-        if (list->at[i].i &&
-            ((i64)list->at[i].i >= g->atom_index.n || !g->atom_index.at[list->at[i].i]))
-            return false;
-    return true;
-}
-
 static eqf_class put_leaf(const entry *e, const ir_node *node)
 {
     rl_graph *g = e->g;
@@ -78,13 +65,13 @@ static eqf_class put_leaf(const entry *e, const ir_node *node)
         return put(e, rl_const_head(g, node), NULL, 0);
     if (node->op == IR_iota) {
         ir_atoms axis = node->attr.axis;
-        return own_atoms(e, &axis) ? put(e, rl_iota_head(g, axis.at[0]), NULL, 0) : (eqf_class){0};
+        return rl_graph_atoms(e->g, e->p, &axis) ? put(e, rl_iota_head(g, axis.at[0]), NULL, 0) : (eqf_class){0};
     }
     const char *name = intern_text(e->p->names, node->attr.name);
     u32 id = intern_find(g->p->names, name, (i64)strlen(name));
     i64 input = id ? ir_input_find(g->p, id) : -1;
     ir_atoms dims = node->dims;
-    if (input < 0 || !own_atoms(e, &dims) ||
+    if (input < 0 || !rl_graph_atoms(e->g, e->p, &dims) ||
         rl_mask(g, dims) != rl_mask(g, ir_get(g->p, g->p->inputs.at[input].term)->dims))
         return (eqf_class){0};
     return put(e, rl_input_head(g, input), NULL, 0);
@@ -118,7 +105,7 @@ static eqf_class put_term(const entry *e, ir_term t)
     }
     ir_op op = (ir_op)node->op;
     ir_attr attr = node->attr;
-    if (!own_atoms(e, &attr.axis) || !own_atoms(e, &attr.to) || !own_atoms(e, &attr.par))
+    if (!rl_graph_atoms(e->g, e->p, &attr.axis) || !rl_graph_atoms(e->g, e->p, &attr.to) || !rl_graph_atoms(e->g, e->p, &attr.par))
         return (eqf_class){0};
     attr.name = intern_cstr(g->own->names, intern_text(e->p->names, attr.name));
     attr.dtype = (u8)rl_graph_dtype(g, (dtype)attr.dtype);

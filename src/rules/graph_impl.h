@@ -174,6 +174,8 @@ void rl_copy_atoms(ir_program *to, const ir_program *from);
 ir_term rl_copy_closed(ir_program *to, const ir_program *from, ir_term t, dtype real);
 /* The atoms of `to` with the names and extents of a list of `from`'s; false when it lacks one. */
 bool rl_atoms_by_name(ir_program *to, const ir_program *from, ir_atoms list, ir_atoms *out);
+/* The atoms of the graph for a list of the program's, itself or by name; false when it lacks one. */
+bool rl_graph_atoms(const rl_graph *g, const ir_program *p, ir_atoms *list);
 /* The leaf that stands for a closed term of `own`. */
 eqf_head rl_closed_head(rl_graph *g, ir_term t);
 
