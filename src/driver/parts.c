@@ -62,16 +62,10 @@ static void compute(crossing *x, const making *whole)
     ir_copy_assumptions(&c);
     ir_copy_terms(&c, x->terms, x->n);
     for (i64 i = 0; i < x->n; i++) {
-        const ir_node *node = &p->nodes.at[x->terms[i]];
-        ir_dim *dims = NEW_N(scratch, ir_dim, node->dims.n);
-        for (i64 k = 0; k < node->dims.n; k++)
-            dims[k] = (ir_dim){ir_extent(p, node->dims.at[k]),
-                               ir_copy_atoms(&c, (ir_atoms){&node->dims.at[k], 1})};
-        ir_add_output(q, (ir_port){.name = intern_cstr(q->names, arena_printf(scratch, "x%lld",
-                                                                              (long long)i)),
-                                   .term = c.terms[x->terms[i]],
-                                   .rank = node->dims.n,
-                                   .dims = dims});
+        const char *name = arena_printf(scratch, "x%lld", (long long)i);
+        ir_port port = ir_copy_value_port(&c, name, x->terms[i]);
+        port.term = c.terms[x->terms[i]];
+        ir_add_output(q, port);
     }
     tensor *exact = NEW_N(scratch, tensor, x->n);
     ir_eval(q, whole->data, scratch, exact,

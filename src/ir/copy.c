@@ -55,6 +55,19 @@ ir_port ir_copy_port(ir_copy *c, const ir_port *port)
     return copy;
 }
 
+ir_port ir_copy_value_port(ir_copy *c, const char *name, u32 term)
+{
+    const ir_node *node = &c->from->nodes.at[term];
+    ir_dim *dims = NEW_N(c->a, ir_dim, node->dims.n);
+    for (i64 i = 0; i < node->dims.n; i++)
+        dims[i] = (ir_dim){ir_extent(c->from, node->dims.at[i]),
+                           ir_copy_atoms(c, (ir_atoms){&node->dims.at[i], 1})};
+    return (ir_port){.name = intern_cstr(c->to->names, name),
+                     .dtype = node->dtype,
+                     .rank = node->dims.n,
+                     .dims = dims};
+}
+
 i64 ir_copy_input(ir_copy *c, i64 i)
 {
     const ir_port *port = &c->from->inputs.at[i];

@@ -400,6 +400,8 @@ ir_atom ir_copy_atom(ir_copy *c, ir_atom d);
 ir_atoms ir_copy_atoms(ir_copy *c, ir_atoms list);
 /* Everything but its term. */
 ir_port ir_copy_port(ir_copy *c, const ir_port *port);
+/* A port for the value of a term of `from`, dims in their order; without a term. Dims are in `a`. */
+ir_port ir_copy_value_port(ir_copy *c, const char *name, u32 term);
 /* Input i as a port of `to`; its index there. */
 i64 ir_copy_input(ir_copy *c, i64 i);
 /* Where data comes from, and preconditions. */

@@ -177,19 +177,6 @@ pt_recipe pt_recipe_of(pt_order *o, arena *a, i64 from, i64 to)
 
 /* ---- a program of its own -------------------------------------------------------------------- */
 
-static ir_port crossing(ir_copy *c, arena *a, const char *name, u32 term)
-{
-    const ir_node *node = &c->from->nodes.at[term];
-    ir_dim *dims = NEW_N(a, ir_dim, node->dims.n);
-    for (i64 i = 0; i < node->dims.n; i++)
-        dims[i] = (ir_dim){ir_extent(c->from, node->dims.at[i]),
-                           ir_copy_atoms(c, (ir_atoms){&node->dims.at[i], 1})};
-    return (ir_port){.name = intern_cstr(c->to->names, name),
-                     .dtype = node->dtype,
-                     .rank = node->dims.n,
-                     .dims = dims};
-}
-
 ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64 number,
                             i64 *atom_at)
 {
@@ -217,7 +204,7 @@ ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64
             port.name = intern_cstr(to->names, name);
             port.symbols = NULL;
         } else {
-            port = crossing(&c, scratch, name, term);
+            port = ir_copy_value_port(&c, name, term);
         }
         i64 index = ir_add_input(to, port);
         c.terms[term] = to->inputs.at[index].term;
@@ -231,7 +218,7 @@ ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64
     }
     for (i64 i = 0; i < r->outputs.n; i++) {
         const char *name = arena_printf(scratch, "y%lld", (long long)i);
-        ir_port port = crossing(&c, scratch, name, r->outputs.at[i]);
+        ir_port port = ir_copy_value_port(&c, name, r->outputs.at[i]);
         port.term = c.terms[r->outputs.at[i]];
         ir_add_output(to, port);
     }
