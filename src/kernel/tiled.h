@@ -78,9 +78,9 @@ void kt_extents(const tiler *t, const tile *x, ir_atoms axes, i64 *shape);
 bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d); /* is the last tile short? */
 /* Dims of more than one lane, in the order of the atoms; no value. */
 tile kt_shape_of(const tiler *t, u32 k, ir_atoms dims, ir_atoms axes);
-/* x with exactly the dims of `like`, in that order. */
 /* The dims of x in the order of those of `like`, where they are the same. */
 void kt_order_like(tile *x, const tile *like);
+/* x with exactly the dims of `like`, in that order. */
 kn_value kt_arrange(tiler *t, tile x, const tile *like, ir_atoms axes);
 /* Where the tile x of what lies at `loc`, bound to an argument, is; its dims as in x. */
 kn_place kt_place(tiler *t, const kn_loc *loc, const kn_operand *bound, const tile *x,
