@@ -397,6 +397,18 @@ static void take_hints(replaying *r)
     }
 }
 
+/* Splits the dims that the form splits and the program does not: what proofs say of their parts
+ * follows from that alone. */
+static void take_splits(const replaying *r, const ir_program *form)
+{
+    for (i64 i = r->g->p->splits.n; i < form->splits.n; i++) {
+        ir_split s = form->splits.at[i];
+        ir_atoms whole = {&s.whole, 1};
+        if (rl_atoms_by_name(r->g->own, form, whole, &whole))
+            rl_graph_split(r->g, whole.at[0], ir_extent(form, s.outer));
+    }
+}
+
 /* The proof's text where it stands, so that places in it are those of the file. */
 static eqf_text in_place(const replaying *r, const sx *proof)
 {
@@ -486,6 +498,7 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
     rl_graph *g = rl_graph_new(own, p, &o);
     g->reads_payloads = true;
     replaying r = {g, own, file, text, text_n, derivation};
+    take_splits(&r, form);
     rl_terms *t = rl_terms_new(g, own);
     if (form->outputs.n != p->outputs.n)
         refuse(&r, derivation, "the form has another number of outputs");

@@ -146,8 +146,8 @@ eqf_checking rl_graph_checking(rl_graph *g);
  * stores. The graph has been made with `explain`, and has been searched. */
 const char *rl_graph_derive(rl_graph *g, arena *a, const ir_program *form, const char **why_not);
 /* Replays a derivation with the independent checker, knowing the two programs and the rules alone.
- * `derivation` was read from `text`, a file called `file`. Throws EQF_E_MISMATCH with the place in it
- * where a step does not hold; EQF_E_LIMIT. */
+ * `derivation` was read from `text`, a file called `file`. Dims that the form splits are split first.
+ * Throws EQF_E_MISMATCH with the place in it where a step does not hold; EQF_E_LIMIT. */
 eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form,
                            const rl_graph_options *options, const char *file, const char *text,
                            i64 text_n, const sx *derivation);
