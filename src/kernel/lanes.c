@@ -6,11 +6,12 @@
  * most three dims and few enough elements to stay in the first-level cache. */
 #include "kernel/tiled.h"
 
-enum { LONG = 256, SUMMED = 128, COLUMNS = 64, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
+enum { LONG = 256, SUMMED = 128, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
 
 typedef struct roles {
     kn_lower *l;
     bool *seen;        /* by term: part of the kernel */
+    bool *referred;    /* by term: in memory, and only products read it, where it lies */
     bool *cut;         /* by atom: has an axis here */
     i64 *lanes;
 } roles;
@@ -47,6 +48,19 @@ static void find_terms(roles *r, u32 root)
             r->cut[node->axes.at[i].i] = true;
         for (i64 i = 0; i < node->arg_count; i++)
             r->seen[node->args[i].i] = true;
+    }
+}
+
+/* Views that nothing but products uses. */
+static void find_referred(roles *r, u32 root)
+{
+    const ir_program *p = r->l->p;
+    for (u32 k = 1; k <= root; k++)
+        r->referred[k] = p->nodes.at[k].op == IR_view;
+    for (u32 k = 1; k <= root; k++) {
+        const ir_node *node = &p->nodes.at[k];
+        for (i64 i = 0; r->seen[k] && node->op != IR_tile_matmul && i < node->arg_count; i++)
+            r->referred[node->args[i].i] = false;
     }
 }
 
@@ -92,8 +106,9 @@ static void limit_product(roles *r, const ir_node *node)
                 at[2][n[2]++] = d;
             }
         }
-    keep_one(r, at[0], n[0], COLUMNS);
-    keep_one(r, at[1], n[1], COLUMNS);
+    /* what is computed on one side is computed again for each tile of the other's dim */
+    for (i64 o = 0; o < 2; o++)
+        keep_one(r, at[o], n[o], x[1 - o]->op == IR_view ? COLUMNS : WIDE);
     keep_one(r, at[2], n[2], SUMMED);
 }
 
@@ -105,8 +120,9 @@ static i64 lanes_in(const roles *r, const ir_node *node, ir_atom d)
 
 /* Cuts the tile of one value: first to three dims, then in size. False when it is small enough, or
  * cannot be cut. */
-static bool cut_value(roles *r, const ir_node *node)
+static bool cut_value(roles *r, u32 k)
 {
+    const ir_node *node = &r->l->p->nodes.at[k];
     i64 dims = 0, size = 1, most = -1, least = -1;
     for (i64 i = 0; i < node->dims.n; i++) {
         ir_atom d = node->dims.at[i];
@@ -124,7 +140,7 @@ static bool cut_value(roles *r, const ir_node *node)
     }
     if (dims > KN_RANK && least >= 0)
         return limit(r, node->dims.at[least], 1);
-    if (size > LARGEST && most >= 0)
+    if (size > (r->referred[k] ? 4 * LARGEST : LARGEST) && most >= 0)
         return limit(r, node->dims.at[most], MAX(lanes_in(r, node, node->dims.at[most]) / 2, 1));
     return false;
 }
@@ -134,9 +150,11 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
     const ir_program *p = l->p;
     roles r = {.l = l};
     r.seen = NEW_N(l->a, bool, p->nodes.n);
+    r.referred = NEW_N(l->a, bool, p->nodes.n);
     r.cut = NEW_N(l->a, bool, p->atoms.n);
     r.lanes = NEW_N(l->a, i64, p->atoms.n);
     find_terms(&r, root);
+    find_referred(&r, root);
     for (u32 d = 1; d < (u32)p->atoms.n; d++) {
         ir_atom atom = {d};
         i64 n = extent(&r, atom);
@@ -148,7 +166,7 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
             limit_product(&r, &p->nodes.at[k]);
     for (u32 k = 1; k <= root; k++)
         while (r.seen[k] && ir_kind_of((ir_op)p->nodes.at[k].op) == IR_A_VALUE &&
-               l->at[k].where == KN_ABSENT && cut_value(&r, &p->nodes.at[k])) {
+               l->at[k].where == KN_ABSENT && cut_value(&r, k)) {
         }
     if (l->o.lanes)
         for (u32 d = 1; d < (u32)p->atoms.n; d++)

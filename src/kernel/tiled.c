@@ -97,10 +97,10 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     t.wanted = NEW_N(l->a, bool, terms);
     kt_find_needed(&t, root);
     kt_find_wanted(&t, root);
-    const bool *axes = axes_below(&t, root);
+    t.axes = axes_below(&t, root);
     t.lanes = kn_choose_lanes(l, root, &out);
     for (i64 d = 1; d < atoms; d++)
-        t.open[d] = axes[d] && kt_tiles_of(&t, (ir_atom){(u32)d}) == 1;
+        t.open[d] = t.axes[d] && kt_tiles_of(&t, (ir_atom){(u32)d}) == 1;
     kn_operand to = kn_job_bind(&t.j, &out, KN_OUT);
 
     /* axes of the result by falling stride; those combined below too are inner loops */

@@ -38,6 +38,7 @@ typedef struct tiler {
     kn_job j;
     const ir_program *p;
     arena *a;
+    const bool *axes;  /* by atom: cut into tiles in this kernel */
     const i64 *lanes;  /* by atom */
     kn_affine *at;     /* by atom: position of the first lane */
     bool *open;        /* by atom: the axis has a coordinate here */

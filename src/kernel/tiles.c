@@ -6,7 +6,10 @@
  * whatever combines lanes sees its identity. Half types are widened when they are loaded. */
 #include "kernel/tiled.h"
 
-enum { FAR_BYTES = 1 << 20 }; /* panels larger than this are fetched ahead */
+enum {
+    FAR_BYTES = 1 << 20, /* panels larger than this are fetched ahead */
+    FEW_READINGS = 4     /* of a tile; a copy costs about as much as so many */
+};
 
 const ir_node *kt_node_of(const tiler *t, u32 k)
 {
@@ -243,12 +246,26 @@ static bool may_refer(const tiler *t, const frame *f, u32 operand, ir_atoms axes
     return true;
 }
 
-/* May it be packed once, before anything runs? */
+/* How often the kernel reads each tile of the value: once for every tile along the axes that it lacks. */
+static i64 readings(const tiler *t, ir_atoms dims)
+{
+    i64 n = 1;
+    for (u32 d = 1; d < (u32)t->p->atoms.n; d++)
+        if (t->axes[d] && !ir_has(dims, (ir_atom){d}))
+            n *= kt_tiles_of(t, (ir_atom){d});
+    return n;
+}
+
+/* Is it worth a copy in panels, made once before the kernel runs? Of a constant always: `prepare` makes
+ * it. Of others where columns would be gathered, again and again. */
 static bool may_pack(const tiler *t, const frame *f, u32 operand, ir_atom n, ir_atoms axes)
 {
     u32 source = kt_source_of(t, f, operand);
-    return n.i && ir_has(axes, n) && may_refer(t, f, operand, axes) && t->l->constant[source] &&
-           !t->j.constant && kt_extent_of(t, axes, n) > 1;
+    if (!n.i || !ir_has(axes, n) || !may_refer(t, f, operand, axes) || kt_extent_of(t, axes, n) == 1)
+        return false;
+    if (t->l->constant[source])
+        return !t->j.constant;
+    return stride_in(t, f, operand, n) != 1 && readings(t, kt_node_of(t, operand)->dims) >= FEW_READINGS;
 }
 
 /* The source's panels as wide as the tile, made when they are first asked for. */
