@@ -165,6 +165,18 @@ static void print_copy(c_printer *p, const kn_ins *x, kn_value to, kn_value from
 
 static void print_body(c_printer *p, const kn_body *body);
 
+/* Leaves the iteration out unless it meets a span: carried values stay what they are. */
+static void print_spans(c_printer *p, const kn_ins *x)
+{
+    str meets = str_new(p->a);
+    for (i64 i = 0; i < x->span_count; i++)
+        str_printf(&meets, "%s(%s < g%u + %lld && %s > g%u)", i > 0 ? " || " : "",
+                   c_affine(p, x->spans[i].low), x->var.i, (long long)x->step,
+                   c_affine(p, x->spans[i].high), x->var.i);
+    if (x->span_count > 0)
+        c_line(p, "if (!(%s)) continue;", meets.at);
+}
+
 static void print_loop(c_printer *p, const kn_ins *x)
 {
     for (i64 j = 0; j < x->arg_count; j++) {
@@ -192,6 +204,7 @@ static void print_loop(c_printer *p, const kn_ins *x)
     else
         c_line(p, "for (i64 g%u = %s; %s; g%u += %lld) {", v, from, limit.at, v,
                (long long)x->step);
+    print_spans(p, x);
     print_body(p, &x->body);
     /* a carried value that ends as another one: through copies */
     bool crossed = false;

@@ -9,7 +9,7 @@
 
 #include "extract/impl.h"
 
-enum { TILE = 32, MOVED = 8, STEPS = 32 };
+enum { TILE = 32, WIDE = 128, MOVED = 8, STEPS = 32 };
 #define OVERLAP 0.3 /* of the smaller of operations and traffic is not hidden */
 
 typedef struct kernel {
@@ -57,16 +57,86 @@ static f64 elements(const ir_program *p, ir_atoms dims, ir_atoms axes)
     return n;
 }
 
-/* Times that a value is computed over in a kernel whose result has the axes `par`. */
-static f64 repeats(const ir_program *p, const ir_node *node, ir_atoms par)
+static bool is_loop(const ir_node *node)
+{
+    return node->op == IR_loop || (node->op == IR_reduce && node->attr.par.n > 0);
+}
+
+/* Times that a value is computed over in a kernel whose result has the axes `par`; tiles have so many
+ * lanes by atom. */
+static f64 repeats(const ir_program *p, const ir_node *node, ir_atoms par, const i64 *lanes)
 {
     f64 n = 1;
     if (node->is_open) /* in a step of some loop, for the rows that it names */
         return STEPS;
-    for (i64 i = 0; i < par.n; i++)
+    for (i64 i = 0; i < par.n; i++) {
+        i64 tile = lanes[par.at[i].i];
         if (!ir_has(node->axes, par.at[i]))
-            n *= (f64)((ir_extent(p, par.at[i]) + TILE - 1) / TILE);
+            n *= (f64)((ir_extent(p, par.at[i]) + tile - 1) / tile);
+    }
     return n;
+}
+
+/* Lanes of a tile by atom. Kernels have wide tiles along what one operand of a product has and the other,
+ * which is computed, lacks: it is computed again for each. */
+static i64 *lanes_of(arena *a, const ir_program *p, u32 root, const i64 *computed)
+{
+    i64 *lanes = NEW_N(a, i64, p->atoms.n);
+    for (i64 d = 0; d < p->atoms.n; d++)
+        lanes[d] = TILE;
+    for (u32 t = 1; t <= root; t++) {
+        const ir_node *node = &p->nodes.at[t];
+        for (i64 o = 0; o < 2 && computed[t] && node->op == IR_tile_matmul; o++) {
+            const ir_node *x = ir_get(p, node->args[o]), *y = ir_get(p, node->args[1 - o]);
+            for (i64 i = 0; i < y->dims.n && x->op != IR_view; i++)
+                if (!ir_has(x->dims, y->dims.at[i]) && !ir_has(node->attr.axis, y->dims.at[i]))
+                    lanes[y->dims.at[i].i] = WIDE;
+        }
+    }
+    return lanes;
+}
+
+/* A bound in the middle of the outer atoms. */
+static f64 middle_of(const ir_program *p, const ir_affine *x)
+{
+    f64 at = (f64)x->constant;
+    for (i64 i = 0; i < x->atoms.n; i++)
+        at += (f64)x->factors[i] * (f64)(ir_extent(p, x->atoms.at[i]) - 1) / 2;
+    return at;
+}
+
+/* The share of its axis that a loop visits, on average. */
+static f64 visited_by(arena *a, const ir_program *p, u32 loop)
+{
+    ir_live_set visits = ir_visits(a, p, (ir_term){loop});
+    if (visits.n == 0)
+        return 1;
+    f64 extent = (f64)ir_extent(p, p->nodes.at[loop].attr.par.at[0]), sum = 0;
+    for (i64 i = 0; i < visits.n; i++) {
+        f64 low = MAX(middle_of(p, &visits.at[i].low), 0);
+        f64 high = MIN(middle_of(p, &visits.at[i].high), extent);
+        sum += MAX(high - low, 0);
+    }
+    return MIN(sum / extent, 1);
+}
+
+/* By atom, the largest share of it that a loop of the kernel visits. */
+static f64 *visited(arena *a, const ir_program *p, u32 root, const i64 *computed)
+{
+    f64 *share = NEW_N(a, f64, p->atoms.n);
+    for (u32 t = 1; t <= root; t++) {
+        const ir_node *node = &p->nodes.at[t];
+        u32 loop = node->op == IR_get ? node->args[0].i : t; /* loops are found where results are taken */
+        if (!computed[t] || !is_loop(&p->nodes.at[loop]))
+            continue;
+        ir_atoms par = p->nodes.at[loop].attr.par;
+        f64 part = p->nodes.at[loop].op == IR_loop ? visited_by(a, p, loop) : 1;
+        for (i64 i = 0; i < par.n; i++)
+            share[par.at[i].i] = MAX(share[par.at[i].i], part);
+    }
+    for (i64 d = 0; d < p->atoms.n; d++)
+        share[d] = share[d] > 0 ? share[d] : 1;
+    return share;
 }
 
 static f64 traffic(const ir_program *p, u32 k)
@@ -75,11 +145,6 @@ static f64 traffic(const ir_program *p, u32 k)
     if (node->op == IR_iota || node->op == IR_const)
         return 0;
     return elements(p, node->dims, (ir_atoms){0}) * (f64)dtype_bytes(node->dtype);
-}
-
-static bool is_loop(const ir_node *node)
-{
-    return node->op == IR_loop || (node->op == IR_reduce && node->attr.par.n > 0);
 }
 
 static i64 used_operands(const ir_node *node)
@@ -149,7 +214,8 @@ static i64 *passes(arena *a, const ir_program *p, u32 root)
 static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par)
 {
     kernel k = {0};
-    const i64 *computed = passes(a, p, root);
+    const i64 *computed = passes(a, p, root), *lanes = lanes_of(a, p, root, computed);
+    const f64 *share = visited(a, p, root, computed);
     for (u32 t = root; t > 0; t--) {
         const ir_node *node = &p->nodes.at[t];
         if (!computed[t])
@@ -160,7 +226,9 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par)
         }
         if (node->op == IR_comb)
             continue;
-        f64 times = repeats(p, node, par) * (f64)computed[t];
+        f64 times = repeats(p, node, par, lanes) * (f64)computed[t];
+        for (i64 i = 0; i < node->axes.n; i++)
+            times *= ir_has(par, node->axes.at[i]) ? 1 : share[node->axes.at[i].i];
         k.flops += weight(node) * (f64)ir_node_flops(p, (ir_term){t}) * times;
         for (i64 i = 0; i < node->arg_count && node->op == IR_tile_matmul; i++) {
             const ir_node *x = ir_get(p, node->args[i]);

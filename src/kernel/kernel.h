@@ -65,6 +65,11 @@ typedef struct kn_affine {
     i64 n;
 } kn_affine;
 
+/* Positions from low up to, without, high. */
+typedef struct kn_span {
+    kn_affine low, high;
+} kn_span;
+
 /* Lanes of a tile dim, or iterations of a loop, that exist: start + lane < end. end 0: all. */
 typedef struct kn_live {
     kn_affine start;
@@ -117,6 +122,8 @@ struct kn_ins {
     kn_var var;
     kn_affine from;
     i64 count, step, end; /* var = from, from + step ..; at most count times, while var < end */
+    const kn_span *spans; /* an iteration is left out unless [var, var + step) meets one; none: all run */
+    i64 span_count;
     const kn_value *carried, *yield; /* arg_count of each: inside the body, and what it ends with */
     kn_body body;
 };
@@ -182,6 +189,8 @@ kn_value kn_trans(kn_maker *m, kn_value x, const u8 *perm);
 /* Opens a loop; *var and carried[0..n) are its variable and carried values inside. */
 void kn_loop(kn_maker *m, kn_affine from, i64 count, i64 step, i64 end, const kn_value *init,
              i64 n, kn_var *var, kn_value *carried);
+/* Of the innermost open loop, which stores nothing, only iterations that meet a span run. */
+void kn_loop_meets(kn_maker *m, const kn_span *spans, i64 n);
 /* Closes it; results[0..n) are the carried values after it. */
 void kn_end(kn_maker *m, const kn_value *yield, kn_value *results);
 const kn_ins *kn_def(const kn_kernel *k, kn_value v);

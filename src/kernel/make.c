@@ -348,6 +348,13 @@ void kn_loop(kn_maker *m, kn_affine from, i64 count, i64 step, i64 end, const kn
     x->carried = values;
 }
 
+void kn_loop_meets(kn_maker *m, const kn_span *spans, i64 n)
+{
+    kn_ins *loop = m->open[m->depth - 1];
+    loop->spans = arena_copy(m->a, spans, n * (i64)sizeof *spans);
+    loop->span_count = n;
+}
+
 void kn_end(kn_maker *m, const kn_value *yield, kn_value *results)
 {
     kn_ins *loop = m->open[--m->depth];

@@ -455,6 +455,14 @@ static lanes new_lanes(arena *a, const kn_ins *x)
 
 static void run_body(machine *m, const kn_body *body);
 
+static bool meets_span(const machine *m, const kn_ins *x, i64 v)
+{
+    for (i64 i = 0; i < x->span_count; i++)
+        if (value_of(m, x->spans[i].low) < v + x->step && value_of(m, x->spans[i].high) > v)
+            return true;
+    return x->span_count == 0;
+}
+
 static void run_loop(machine *m, const kn_ins *x)
 {
     lanes *held = NEW_N(m->a, lanes, x->arg_count + 1);
@@ -464,6 +472,8 @@ static void run_loop(machine *m, const kn_ins *x)
     }
     i64 v = value_of(m, x->from);
     for (i64 n = 0; n < x->count && (x->end == 0 || v < x->end); n++, v += x->step) {
+        if (!meets_span(m, x, v))
+            continue;
         m->vars[x->var.i] = v;
         run_body(m, &x->body);
         for (i64 i = 0; i < x->arg_count; i++)

@@ -154,8 +154,20 @@ static void print_ins(str *s, const kn_ins *x, i64 depth)
     if (x->op == KN_loop) {
         str_add(s, " :from ");
         print_affine(s, x->from);
-        str_printf(s, " :range [%lld %lld %lld] :carried ", (long long)x->count,
-                   (long long)x->step, (long long)x->end);
+        str_printf(s, " :range [%lld %lld %lld]", (long long)x->count, (long long)x->step,
+                   (long long)x->end);
+        if (x->span_count > 0) {
+            str_add(s, " :spans (");
+            for (i64 i = 0; i < x->span_count; i++) {
+                str_add(s, i > 0 ? " (" : "(");
+                print_affine(s, x->spans[i].low);
+                str_add_char(s, ' ');
+                print_affine(s, x->spans[i].high);
+                str_add_char(s, ')');
+            }
+            str_add_char(s, ')');
+        }
+        str_add(s, " :carried ");
         print_values(s, x->carried, x->arg_count);
         str_add(s, " :yield ");
         print_values(s, x->yield, x->arg_count);
@@ -358,6 +370,14 @@ static void read_field(reader *r, kn_ins *x, const sx *key, const sx *v)
         x->count = range[0];
         x->step = range[1];
         x->end = range[2];
+    } else if (sx_is(key, ":spans")) {
+        kn_span *spans = NEW_N(r->a, kn_span, v->n + 1);
+        for (i64 i = 0; i < v->n; i++) {
+            const sx *one = item(r, v, i);
+            spans[i] = (kn_span){read_affine(r, item(r, one, 0)), read_affine(r, item(r, one, 1))};
+        }
+        x->spans = spans;
+        x->span_count = v->n;
     } else if (sx_is(key, ":carried") || sx_is(key, ":yield")) {
         const kn_value **to = sx_is(key, ":yield") ? &x->yield : &x->carried;
         if (read_values(r, v, to) != x->arg_count)

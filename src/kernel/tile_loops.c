@@ -269,6 +269,8 @@ typedef struct loops {
     VEC(tile) carried; /* shapes; values at the place */
     VEC(u32) bodies;
     VEC(u32) comps;
+    const kn_span *spans; /* only tiles that meet one need be visited; none: all */
+    i64 span_count;
 } loops;
 
 static u32 reducer_of(const tiler *t, u32 comp)
@@ -478,6 +480,45 @@ static void sort_machines(loops *l)
         }
 }
 
+/* A bound of a visit list over the tile that the outer atoms have here. False: one of them has none. */
+static bool bound_here(const tiler *t, const ir_affine *bound, bool highest, kn_affine *out)
+{
+    *out = kn_const_affine(bound->constant);
+    for (i64 i = 0; i < bound->atoms.n; i++) {
+        ir_atom d = bound->atoms.at[i];
+        i64 f = bound->factors[i];
+        if (t->axes[d.i] && !t->open[d.i])
+            return false;
+        i64 last = (t->axes[d.i] ? t->lanes[d.i] : ir_extent(t->p, d)) - 1;
+        if (t->axes[d.i])
+            *out = kn_affine_sum(t->a, *out, t->at[d.i], f);
+        out->base += (f > 0) == highest ? f * last : 0;
+    }
+    return true;
+}
+
+/* What the group's loops visit, when all visit the same. */
+static void find_visited(tiler *t, const u32 *group, i64 n, loops *l)
+{
+    const ir_node *first = kt_node_of(t, group[0]);
+    for (i64 i = 0; i < n; i++) {
+        const ir_node *node = kt_node_of(t, group[i]);
+        if (node->op != IR_loop || !same_axes(node->attr.to, first->attr.to) ||
+            node->attr.ints.n != first->attr.ints.n ||
+            (first->attr.ints.n > 0 && memcmp(node->attr.ints.at, first->attr.ints.at,
+                                              (size_t)first->attr.ints.n * sizeof(i64)) != 0))
+            return;
+    }
+    ir_live_set visits = ir_visits(t->a, t->p, (ir_term){group[0]});
+    kn_span *spans = NEW_N(t->a, kn_span, visits.n + 1);
+    for (i64 i = 0; i < visits.n; i++)
+        if (!bound_here(t, &visits.at[i].low, false, &spans[i].low) ||
+            !bound_here(t, &visits.at[i].high, true, &spans[i].high))
+            return;
+    l->spans = spans;
+    l->span_count = visits.n;
+}
+
 /* The loop over the axes from number `axis` on; state is carried through. */
 static void walk(tiler *t, loops *l, i64 axis, tile *state)
 {
@@ -500,6 +541,7 @@ static void walk(tiler *t, loops *l, i64 axis, tile *state)
         init[i] = state[i].v;
     kn_var v;
     kn_loop(m, kn_const_affine(0), kt_tiles_of(t, d), t->lanes[d.i], 0, init, n, &v, carried);
+    kn_loop_meets(m, l->spans, l->span_count);
     t->depth++;
     t->open[d.i] = true;
     t->at[d.i] = kn_affine_add(t->a, kn_const_affine(0), v, 1);
@@ -585,6 +627,7 @@ static void run_loops(tiler *t, const u32 *group, i64 n)
                 add_component(t, &l, node->args[k].i);
     }
     sort_machines(&l);
+    find_visited(t, group, n, &l);
     kt_hoist(t, l.bodies.at, l.bodies.n, false);
     walk(t, &l, 0, l.carried.at);
     show_axes(t, l.par, &outside);

@@ -244,6 +244,16 @@ static void check_dot(const checker *c)
 
 static void check_body(checker *c, const kn_body *body);
 
+static bool stores(const kn_body *body)
+{
+    for (i64 i = 0; i < body->n; i++) {
+        const kn_ins *x = body->at[i];
+        if (x->op == KN_store || x->op == KN_put || x->op == KN_sort || stores(&x->body))
+            return true;
+    }
+    return false;
+}
+
 static void check_loop(checker *c)
 {
     const kn_ins *x = c->x;
@@ -261,6 +271,13 @@ static void check_loop(checker *c)
         r.high = MIN(r.high, x->end - 1);
     require(c, r.low <= r.high, "a loop that never runs");
     r.high -= (r.high - r.low) % r.step;
+    for (i64 i = 0; i < x->span_count; i++) {
+        check_affine(c, x->spans[i].low);
+        check_affine(c, x->spans[i].high);
+        range_of(c, x->spans[i].low);
+        range_of(c, x->spans[i].high);
+    }
+    require(c, x->span_count == 0 || !stores(&x->body), "a loop that leaves iterations out stores");
     c->loop_of[v] = x;
     c->vars[v] = r;
     c->start[v] = x->from;
