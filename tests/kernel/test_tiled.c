@@ -92,10 +92,46 @@ static void test_derivations(void **state)
     assert_true(random_ones > 500);
 }
 
+static i64 loops_with_spans(const kn_body *of)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < of->n; i++)
+        n += (of->at[i]->span_count > 0) + loops_with_spans(&of->at[i]->body);
+    return n;
+}
+
+/* A loop with a visit list leaves tiles out, in its kernel too. */
+static void test_visits(void **state)
+{
+    fixture *f = *state;
+    const char *text = "(program visits (dims (M 4) (T 64))"
+                       " (input x f32 (M T))"
+                       " (let s (comp + (reduce + (where (view (le (iota T) (iota M)) :par {M T})"
+                       " (view x :par {M T}) 0) :axis T)))"
+                       " (output y (comb (get (loop s :par T :visit ((0 (+ 1 M)))) s) :par {M}) (M)))";
+    const ir_program *p = ir_read(f->a, "visits", text, (i64)strlen(text));
+    bench b = {.ctx = f->ctx, .a = f->a, .p = p};
+    rng r = rng_new(1);
+    b.inputs = bench_inputs(f->a, p, &r);
+    i64 *lanes = NEW_N(f->a, i64, p->atoms.n);
+    for (i64 d = 0; d < p->atoms.n; d++)
+        lanes[d] = 4;
+    kn_build(f->a, p, (kn_options){16, 1, false, lanes}, &b.plan, &b.kernels);
+    i64 n = 0;
+    for (i64 i = 0; i < b.kernels.n; i++)
+        n += loops_with_spans(&b.kernels.at[i]->body);
+    assert_int_equal(n, 1);
+    tensor want;
+    ir_eval(p, b.inputs, f->a, &want, (ir_eval_options){0});
+    assert_int_equal(bench_run(&b), 0);
+    assert_true(bench_error(&b, 0, &want) <= 1e-6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_derivations),
+        cmocka_unit_test_setup_teardown(test_visits, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests_name("kernel_tiled", tests, NULL, NULL);
 }

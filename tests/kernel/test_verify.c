@@ -74,6 +74,27 @@ static void test_correct(void **state)
     assert_int_equal(kn_run(f->ctx, k, args, 0, 3), 3);
 }
 
+/* Iterations that meet no span are left out: of part 0 the first, of part 2 the second (spans [5, 100),
+ * [2, 51), [-1, 2)). */
+static void test_spans(void **state)
+{
+    fixture *f = *state;
+    const char *text = changed(f, ":range [2 4 0] :carried (v2)",
+                               ":range [2 4 0] :spans (((5 (1 -3)) (100 (1 -49)))) :carried (v2)");
+    run_fine(f, verify_text, text);
+    kn_kernel *k = kn_read(f->a, "kernel", text, (i64)strlen(text));
+    str s = str_new(f->a);
+    kn_print(&s, k);
+    assert_string_equal(s.at, text);
+    f32 in[24], sums[3], copies[18], products[12];
+    i64 index[6] = {0};
+    for (int i = 0; i < 24; i++)
+        in[i] = (f32)i;
+    void *args[] = {in, sums, copies, products, index};
+    assert_int_equal(kn_run(f->ctx, k, args, 0, 3), 0);
+    assert_true(sums[0] == 4 + 5 + 6 + 7 && sums[1] == 92 && sums[2] == 16 + 17 + 18 + 19);
+}
+
 static void test_refused(void **state)
 {
     fixture *f = *state;
@@ -94,6 +115,8 @@ static void test_refused(void **state)
         {":buffer 1 :at (0 (1 1))", ":buffer 1", "stored twice"},
         {":live [(6 (0 (3 1)))])\n  )", ":live [(5 (0 (3 1)))])\n  )", "never stored"},
         {":buffer 3 :at (0 (1 4))", ":buffer 3 :at (0 (1 3))", "stored twice"},
+        {":range [2 4 0] :carried () ", ":range [2 4 0] :spans (((0) (8))) :carried () ",
+         "leaves iterations out stores"},
         /* scope */
         {"(reduce v6 f32 [] (v5)", "(reduce v6 f32 [] (v4)", "not there"},
         {"(combine v4 f32 [4] (v2 v3)", "(combine v4 f32 [4] (v2 v8)", "not there"},
