@@ -205,7 +205,7 @@ static void test_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_correct), TEST(test_refused), TEST(test_malformed), TEST(test_run),
+        TEST(test_correct), TEST(test_spans), TEST(test_refused), TEST(test_malformed), TEST(test_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
