@@ -202,7 +202,9 @@ i64 ex_storable(const ex_space *s, const eqf_node *chosen, i64 *out, i64 most)
             i64 place = user->kids[q];
             rl_type t = rl_graph_type(s->g, r->classes[place]);
             bool whole = t.kind == IR_A_VALUE && t.axes == t.dims && t.dims != 0;
-            if (!chosen[place].i || !whole || !reduces[place] || inside[place])
+            bool is_there = user->label.op == IR_view || /* its operands are stored anyway */
+                            (chosen[place].i && chosen_node(s, chosen, place)->label.op == IR_view);
+            if (!chosen[place].i || !whole || !reduces[place] || inside[place] || is_there)
                 continue;
             /* what is used twice may be in two loops */
             bool wider = users[place] > 1 || (around & ~(t.dims | t.axes)) != 0 || user->label.op == IR_tile_matmul ||
@@ -243,19 +245,6 @@ typedef struct choice {
     bool *is_read; /* by place: tiles of a value that something reads at an index map */
 } choice;
 
-/* An operator that makes the whole value. */
-static eqf_node operator_of(const ex_space *s, i64 place)
-{
-    const rl_reach *r = s->r;
-    for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
-        const rl_enode *n = &r->nodes.at[i];
-        if (n->label.op != IR_NO_OP && n->label.op != IR_comb &&
-            rl_transfer_of(n->label.op) != RL_NO_TRANSFER)
-            return n->node;
-    }
-    return (eqf_node){0};
-}
-
 static eqf_node node_of(void *user, eqf_class c)
 {
     const choice *x = user;
@@ -271,8 +260,8 @@ static eqf_node node_of(void *user, eqf_class c)
         const rl_enode *how = tiles < 0 ? NULL : chosen_node(s, x->chosen, tiles);
         if (how && how->label.op == IR_view && ex_index_node(s, place))
             return ex_index_node(s, place)->node;
-        if (t.facts & RL_STORED)
-            n = operator_of(s, place);
+        if (ex_stored_node(s, place))
+            n = ex_stored_node(s, place)->node;
         const rl_enode *comb = ex_comb_of(s, place);
         return n.i || !comb ? n : comb->node;
     }
@@ -298,8 +287,8 @@ ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const 
     choice x = {s, chosen, stored, n_stored, NEW_N(scratch, bool, s->r->n)};
     for (i64 k = 0; k < s->r->n; k++) {
         const rl_enode *n = chosen_node(s, chosen, k);
-        if (n && n->label.op == IR_view)
-            x.is_read[n->kids[0]] = true;
+        for (i64 q = 0; n && n->label.op == IR_view && q < n->arity; q++)
+            x.is_read[n->kids[q]] = true;
     }
     rl_choices by = {node_of, is_stored, &x};
     ir_program *p = rl_write_program(s->g, a, &by);

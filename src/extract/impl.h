@@ -63,6 +63,8 @@ void ex_put(ex_set *s, i64 i);
 bool ex_within(const ex_set *x, const ex_set *y);
 bool ex_same(const ex_set *x, const ex_set *y);
 ex_set ex_union(const ex_set *x, const ex_set *y);
+/* The operator that makes a whole value that is stored, NULL: the value is none. */
+const rl_enode *ex_stored_node(const ex_space *s, i64 place);
 /* The sets that all outputs together end at. */
 void ex_root_sets(ex_space *s, ex_sets *out);
 

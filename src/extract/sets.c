@@ -277,6 +277,29 @@ i64 ex_tiles_of(const ex_space *s, i64 place)
     return comb ? (i64)comb->kids[0] : -1;
 }
 
+const rl_enode *ex_stored_node(const ex_space *s, i64 place)
+{
+    const rl_enode *best = NULL;
+    rl_type t = rl_graph_type(s->g, s->r->classes[place]);
+    if (t.kind != IR_A_VALUE || t.axes || !(t.facts & RL_STORED))
+        return NULL;
+    for (i64 i = s->r->first[place]; i < s->r->first[place + 1]; i++) {
+        const rl_enode *n = &s->r->nodes.at[i];
+        rl_transfer how = n->label.op == IR_NO_OP ? RL_NO_TRANSFER : rl_transfer_of(n->label.op);
+        if (how != RL_NO_TRANSFER &&
+            (!best || (how == RL_STOPS && rl_transfer_of(best->label.op) != RL_STOPS)))
+            best = n;
+    }
+    return best;
+}
+
+/* The tiles of an operand that has to be computed and stored; -1: it is there. */
+static i64 operand_tiles(const ex_space *s, const rl_enode *n, i64 q)
+{
+    rl_type x = rl_graph_type(s->g, s->r->classes[n->kids[q]]);
+    return x.facts & (RL_LOAD | RL_CONSTANT) ? -1 : ex_tiles_of(s, n->kids[q]);
+}
+
 static void find_roots(ex_space *s)
 {
     const ir_program *p = s->g->p;
@@ -291,22 +314,13 @@ static void find_roots(ex_space *s)
         if (tiles >= 0)
             vec_push(s->a, &s->roots, tiles);
     }
-    /* what operators of whole values take is stored: it is wanted too */
+    /* what operators take that make a stored number is wanted: there is no tile that needs it */
     for (i64 k = 0; k < s->r->n; k++) {
         rl_type t = rl_graph_type(s->g, s->r->classes[k]);
-        if (t.kind != IR_A_VALUE || t.axes || !(t.facts & RL_STORED))
-            continue;
-        for (i64 i = s->r->first[k]; i < s->r->first[k + 1]; i++) {
-            const rl_enode *n = &s->r->nodes.at[i];
-            if (n->label.op == IR_NO_OP || n->label.op == IR_comb)
-                continue;
-            for (i64 q = 0; q < n->arity; q++) {
-                rl_type x = rl_graph_type(s->g, s->r->classes[n->kids[q]]);
-                i64 tiles = ex_tiles_of(s, n->kids[q]);
-                if (!(x.facts & (RL_LOAD | RL_CONSTANT | RL_STORED)) && tiles >= 0)
-                    vec_push(s->a, &s->roots, tiles);
-            }
-        }
+        const rl_enode *n = t.dims ? NULL : ex_stored_node(s, k);
+        for (i64 q = 0; n && q < n->arity; q++)
+            if (operand_tiles(s, n, q) >= 0)
+                vec_push(s->a, &s->roots, operand_tiles(s, n, q));
     }
 }
 
@@ -323,12 +337,23 @@ const rl_enode *ex_index_node(const ex_space *s, i64 place)
 }
 
 /* A tile of what is read from another value at an index map may be computed as that is; or it is read,
- * and then it ends at the tiles of the other value, which is stored. */
+ * and then it ends at the tiles of the other value, which is stored. A tile of what an operator of
+ * whole values makes ends at the tiles of all that the operator takes. */
 static void read_stored(ex_space *s)
 {
     rl_reach *r = s->r;
     for (i64 i = 0; i < r->nodes.n; i++) {
         rl_enode *n = &r->nodes.at[i];
+        const rl_enode *maker = n->label.op == IR_view ? ex_stored_node(s, n->kids[0]) : NULL;
+        if (maker) {
+            u32 *tiles = NEW_N(s->a, u32, maker->arity);
+            n->arity = 0;
+            for (i64 q = 0; q < maker->arity; q++)
+                if (operand_tiles(s, maker, q) >= 0)
+                    tiles[n->arity++] = (u32)operand_tiles(s, maker, q);
+            n->kids = tiles;
+            continue;
+        }
         if (n->label.op != IR_view || n->is_usable)
             continue;
         const rl_enode *read = ex_index_node(s, n->kids[0]);
