@@ -372,7 +372,7 @@ static int derivation(eqf_ctx *ctx, const char *path)
     return missing > 0;
 }
 
-static void report(eqf_ctx *ctx, int status)
+static void report(eqf_ctx *ctx, eqf_status status)
 {
     if (status && eqf_diag_count(ctx)) {
         eqf_diag d = eqf_diag_get(ctx, 0);

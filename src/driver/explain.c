@@ -31,6 +31,7 @@ static const struct {
     {"view.", "a tile of the result is computed from tiles of the operands"},
     {"refine.", "a reduction to a number is done inside tiles, and then over them"},
     {"whole.", "a tile of the result is computed from whole operands along what is summed"},
+    {"join-products", "a sum of products is one product, over a dim made of both that were contracted"},
     {"split.", "a reduction is done part by part, and then over the parts"},
     {"rename.", "dims are renamed in the operands instead of the result"},
     {"slice.", "operands are read at the index map instead of the result"},

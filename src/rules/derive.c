@@ -349,6 +349,22 @@ static bool find_operator(arena *a, const char *name, ir_op *op, ir_reducer *red
     return false;
 }
 
+/* An atom of the graph by its name in the form or in a proof; or none. */
+static ir_atom atom_called(const rl_graph *g, const char *name)
+{
+    u32 id = intern_find(g->own->names, name, (i64)strlen(name));
+    ir_atom d = id ? ir_atom_find(g->own, id) : (ir_atom){0};
+    return d.i && (i64)d.i < g->atom_index.n && g->atom_index.at[d.i] ? d : (ir_atom){0};
+}
+
+/* The dim that K and L make together, unless it is there; what it is follows from them. */
+static void make_joint(rl_graph *g, const char *k, const char *l, const char *joint)
+{
+    ir_atom x = atom_called(g, k), y = atom_called(g, l);
+    if (x.i && y.i && !atom_called(g, joint).i)
+        rl_joint_payload(g, x, y);
+}
+
 /* Makes the operators of the items known: rules are generated for what is known. */
 static void declare(const replaying *r, const sx *list)
 {
@@ -367,6 +383,9 @@ static void declare(const replaying *r, const sx *list)
         if (n == 0 || n > 999 || (ir_row(op)->arity >= 0 && ir_row(op)->arity != n))
             refuse(r, x, "an operator with another number of operands");
         rl_operator_head(r->g, op, reducer, n, 0);
+        const sx *map = x->at[x->n - 1]; /* (2 K L 1 K+L ...) */
+        if (op == IR_concat && n == 2 && map->kind == SX_LIST && map->n > 5)
+            make_joint(r->g, map->at[1]->text, map->at[2]->text, map->at[4]->text);
     }
     arena_free(scratch);
 }
@@ -397,15 +416,24 @@ static void take_hints(replaying *r)
     }
 }
 
-/* Splits the dims that the form splits and the program does not: what proofs say of their parts
- * follows from that alone. */
-static void take_splits(const replaying *r, const ir_program *form)
+/* Makes the dims that the form has and the program does not: parts of those that it splits, and what
+ * two make that are contracted as one. What proofs say of them follows from that alone. */
+static void take_dims(const replaying *r, const ir_program *form)
 {
-    for (i64 i = r->g->p->splits.n; i < form->splits.n; i++) {
+    rl_graph *g = r->g;
+    for (i64 k = 1; k < form->nodes.n; k++) {
+        const ir_node *node = &form->nodes.at[k];
+        if (node->op != IR_concat || node->arg_count != 2)
+            continue;
+        const ir_attr *map = &node->attr;
+        make_joint(g, ir_atom_name(form, map->axis.at[0]), ir_atom_name(form, map->axis.at[1]),
+                   ir_atom_name(form, map->to.at[0]));
+    }
+    for (i64 i = g->p->splits.n; i < form->splits.n; i++) {
         ir_split s = form->splits.at[i];
         ir_atoms whole = {&s.whole, 1};
-        if (rl_atoms_by_name(r->g->own, form, whole, &whole))
-            rl_graph_split(r->g, whole.at[0], ir_extent(form, s.outer));
+        if (rl_atoms_by_name(g->own, form, whole, &whole))
+            rl_graph_split(g, whole.at[0], ir_extent(form, s.outer));
     }
 }
 
@@ -498,7 +526,7 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
     rl_graph *g = rl_graph_new(own, p, &o);
     g->reads_payloads = true;
     replaying r = {g, own, file, text, text_n, derivation};
-    take_splits(&r, form);
+    take_dims(&r, form);
     rl_terms *t = rl_terms_new(g, own);
     if (form->outputs.n != p->outputs.n)
         refuse(&r, derivation, "the form has another number of outputs");

@@ -223,6 +223,7 @@ void rl_generate(rl_graph *g)
         g->moving_text = str_new(g->a);
         g->tiling_text = str_new(g->a);
         str_add(&g->tiling_text, combining);
+        rl_generate_joining(g, &g->moving_text);
     }
     for (u32 k = 0; k < (u32)g->operators.n; k++)
         if (g->operators.at[k].op != IR_NO_OP)
@@ -274,6 +275,8 @@ bool rl_generated_step(rl_graph *g, const char *reason, const char *left, const 
                        eqf_verdict *out)
 {
     const rl_generated *r = NULL;
+    if (rl_joining_step(g, reason, left, right, out))
+        return true;
     if (strncmp(reason, "build.", 6) != 0)
         return false;
     for (i64 i = 0; i < g->generated.n && !r; i++)
@@ -295,7 +298,7 @@ bool rl_generated_guard(rl_graph *g, const char *name, const char *const *args, 
         return false;
     *out = EQF_HOLDS; /* economy; what the step says is judged by itself */
     if (strcmp(name, "when.combine") != 0)
-        return is_known(g, name + 5);
+        return is_known(g, name + 5) || rl_joining_guard(name);
     rl_terms *j = rl_terms_new(g, arena_child(g->a));
     static const char par[] = ":par";
     sx keyword = {.kind = SX_SYMBOL, .text = par, .n = sizeof par - 1};

@@ -99,6 +99,9 @@ bool rl_dtypes_fit(const rl_rule *r, const rl_env *env);
 eqf_run_report rl_run(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule);
 /* Loads the admitted rules into the engine (arm.c). */
 void rl_arm(rl_graph *g);
+/* An atom of `own` for what is made of others, not numbered yet: one that the program declares under
+ * this name, after `after`, and does not use, or a new one. */
+ir_atom rl_part_atom(rl_graph *g, ir_atom after, const char *name, i64 extent);
 /* Adds e-nodes: what rl_build needs; `user` is the graph. */
 u32 rl_add_node(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n);
 
@@ -160,6 +163,18 @@ bool rl_generated_step(rl_graph *g, const char *reason, const char *left, const 
                        eqf_verdict *out);
 bool rl_generated_guard(rl_graph *g, const char *name, const char *const *args, size_t n,
                         eqf_verdict *out);
+
+/* ---- sums of products as one (join.c) -----------------------------------------------------------
+ */
+
+/* The payload of (concat ... :axis (K L) :to K+L), with the atom K+L; 0: there is no room for one. */
+u32 rl_joint_payload(rl_graph *g, ir_atom k, ir_atom l);
+/* Adds the rule's text, unless only exact rules are admitted. */
+void rl_generate_joining(rl_graph *g, str *out);
+/* Judges; false when it is not this rule's. */
+bool rl_joining_step(rl_graph *g, const char *reason, const char *left, const char *right,
+                     eqf_verdict *out);
+bool rl_joining_guard(const char *guard);
 
 /* ---- programs in (enter.c, closed.c) ----------------------------------------------------------
  */

@@ -136,6 +136,12 @@ void rl_list_implied(arena *a, rl_implied_list *out)
 {
     lister l = {a, out};
     list_fusion(&l);
+    list(&l, "algebra", "join-products", RL_REASSOCIATED,
+         "(add (matmul ?x ?a :axis ?K) (matmul ?y ?b :axis ?L))",
+         "(matmul (concat ?x ?y :axis (?K ?L) :to ?K+?L) (concat ?a ?b :axis (?K ?L) :to ?K+?L) "
+         ":axis ?K+?L)",
+         "(and (const ?a ?b) (not (const ?x)) (not (const ?y)))",
+         "each contracts one dim, which the other product does not have");
     list(&l, "refinement", "combine", RL_EXACT, "?x", "(comb (view ?x :par ?V) :par ?V)",
          "(same ?V ?x)", "where it has a view along all of its dims, and is computed");
     list(&l, "structural", "view-of-combination", RL_EXACT, "(view (comb ?t :par ?V) :par ?V)",

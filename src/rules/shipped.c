@@ -83,5 +83,8 @@ void rl_ruleset_document(str *out, const rl_ruleset *set)
         "| anything else | is stored, then read | is stored, then read |\n\n"
         "A value that is computed by tiles is their combination: `x` = `(comb (view x V) V)`, V "
         "the axes of all its dims.\nWhere a dim of K is split into an outer and an inner part, "
-        "every reduction over K goes over the inner part first.\n");
+        "every reduction over K goes over the inner part first.\n"
+        "A sum of products with constant weights is one product over a dim that both contracted ones "
+        "make:\n`(add (matmul x a :axis K) (matmul y b :axis L))` = `(matmul (concat x y) (concat a b) "
+        ":axis K+L)`.\n");
 }

@@ -3,6 +3,15 @@
  * rules (rules/split.rules holds the one that is special to parts).           (space.md §6 D) */
 #include "rules/graph_impl.h"
 
+ir_atom rl_part_atom(rl_graph *g, ir_atom after, const char *name, i64 extent)
+{
+    u32 id = intern_find(g->own->names, name, (i64)strlen(name));
+    ir_atom d = id ? ir_atom_find(g->own, id) : (ir_atom){0};
+    bool is_free = d.i > after.i && ir_extent(g->own, d) == extent && !ir_split_of(g->own, d) &&
+                   ((i64)d.i >= g->atom_index.n || !g->atom_index.at[d.i]);
+    return is_free ? d : ir_atom_new(g->own, name, extent);
+}
+
 ir_split rl_graph_split(rl_graph *g, ir_atom atom, i64 parts)
 {
     ir_program *own = g->own;
@@ -18,8 +27,8 @@ ir_split rl_graph_split(rl_graph *g, ir_atom atom, i64 parts)
     if (own->splits.n != g->split_count)
         eqf_throw(g->ctx, EQF_E_UNSUPPORTED, g->p->file, name, "the program splits dims itself");
     parts = 1 + (extent - 1) / inner; /* none of them empty */
-    ir_split s = {atom, ir_atom_new(own, arena_printf(g->a, "%s.o", name), parts),
-                  ir_atom_new(own, arena_printf(g->a, "%s.i", name), inner)};
+    ir_split s = {atom, rl_part_atom(g, atom, arena_printf(g->a, "%s.o", name), parts),
+                  rl_part_atom(g, atom, arena_printf(g->a, "%s.i", name), inner)};
     ir_split_new(own, s.whole, s.outer, s.inner);
     rl_number_atom(g, s.outer);
     rl_number_atom(g, s.inner);

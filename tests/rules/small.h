@@ -1,6 +1,5 @@
 /* The named programs with small dims: extents 2, 3, 4 ..., distinct; 5 for two that a rename
- * equates.
- */
+ * equates; K+R is what K and R make together. */
 #ifndef EQF_TEST_RULES_SMALL_H
 #define EQF_TEST_RULES_SMALL_H
 
@@ -33,6 +32,19 @@ static void small_collect(const sx *x, const sx **from, const sx **to)
         small_collect(x->at[i], from, to);
 }
 
+/* Extent of a dim among those that were written: the sum of its parts', or -1. */
+static inline i64 small_sum(const sx *const *dims, const i64 *extents, i64 n, const char *name)
+{
+    const char *plus = strchr(name, '+');
+    i64 sum = 0;
+    for (i64 i = 0; plus && i < n; i++) {
+        const char *dim = dims[i]->text;
+        sum += strncmp(dim, name, (size_t)(plus - name)) == 0 && !dim[plus - name] ? extents[i] : 0;
+        sum += strcmp(dim, plus + 1) == 0 ? extents[i] : 0;
+    }
+    return plus ? sum : -1;
+}
+
 static inline ir_program *small_file(arena *a, const char *path)
 {
     i64 n;
@@ -42,11 +54,15 @@ static inline ir_program *small_file(arena *a, const char *path)
     small_collect(form, &from, &to);
     str dims = str_new(a), out = str_new(a);
     str_add(&dims, "(dims");
-    i64 next = 2;
-    for (i64 i = 1; i < form->at[2]->n; i++) {
-        const char *dim = form->at[2]->at[i]->at[0]->text;
+    i64 next = 2, count = form->at[2]->n, *extents = NEW_N(a, i64, count);
+    const sx **dims_at = NEW_N(a, const sx *, count);
+    for (i64 i = 1; i < count; i++) {
+        dims_at[i - 1] = form->at[2]->at[i]->at[0];
+        const char *dim = dims_at[i - 1]->text;
         bool is_shared = from && (strcmp(dim, from->text) == 0 || strcmp(dim, to->text) == 0);
-        i64 extent = is_shared ? 5 : next++;
+        i64 sum = small_sum(dims_at, extents, i - 1, dim);
+        i64 extent = is_shared ? 5 : sum > 0 ? sum : next++;
+        extents[i - 1] = extent;
         str_printf(&dims, " (%s %lld)", dim, (long long)extent);
     }
     str_add(&dims, ")");

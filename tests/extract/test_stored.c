@@ -1,0 +1,107 @@
+/* Candidates where values are stored because operators take them whole: all are worth the program, and
+ * what is stored for one form is not computed for another. */
+#include "extract/impl.h"
+#include "ir/check.h"
+#include "rules/small.h"
+#include "rules/values.h"
+
+static ex_report candidates_of(arena *a, const ir_program *p)
+{
+    rl_graph_options o = {.rules = rl_ruleset_shipped(a),
+                          .fp = RL_REASSOCIATED,
+                          .limits = eqf_limits_default()};
+    o.limits.seconds = -1;
+    rl_graph *g = rl_graph_new(a, p, &o);
+    rl_graph_saturate(g, NULL);
+    rl_graph_tile(g, NULL);
+    assert_int_equal(rl_graph_fuse(g, RL_FUSE_LATE).stop, EQF_STOP_SATURATED);
+    ex_options x = {.most = 200};
+    return ex_search(a, g, &x);
+}
+
+static void check_values(fixture *f, const ir_program *p, const char *name)
+{
+    arena *a = arena_child(f->a);
+    ex_report r = candidates_of(a, p);
+    tensor *want = NEW_N(a, tensor, p->outputs.n), *got = NEW_N(a, tensor, p->outputs.n);
+    assert_true(r.n > 0);
+    ir_eval(p, small_inputs(a, p, 5), a, want, (ir_eval_options){0});
+    for (i64 i = 0; i < r.n; i++) {
+        ir_program *q = r.at[i].program;
+        i64 *tiles = NEW_N(a, i64, q->atoms.n);
+        for (i64 d = 0; d < q->atoms.n; d++)
+            tiles[d] = 1 + (i + d) % 2;
+        ir_eval(q, small_inputs(a, q, 5), a, got, (ir_eval_options){.tiles = tiles});
+        for (i64 k = 0; k < p->outputs.n; k++)
+            if (!same_values(arena_ctx(a), &want[k], &got[k]))
+                fail_msg("%s: candidate %lld", name, (long long)i);
+    }
+    arena_free(a);
+}
+
+static void check_tiles(fixture *f, const void *arg)
+{
+    static const char *const names[] = {"joined", "looked-up", "packed", "rotated", "summed", "windows"};
+    (void)arg;
+    for (i64 k = 0; k < COUNT_OF(names); k++) {
+        i64 n;
+        const char *path = arena_printf(f->a, "%s/rules/tiles/%s.eqf", EQF_TEST_DIR, names[k]);
+        const char *text = file_read(f->a, path, 1 << 20, &n);
+        check_values(f, ir_read(f->a, path, text, n), names[k]);
+    }
+    check_values(f, small_program(f->a, "lora"), "lora");
+}
+
+static void values(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_tiles, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
+static i64 count(const char *text, const char *what)
+{
+    i64 n = 0;
+    for (const char *at = strstr(text, what); at; at = strstr(at + 1, what))
+        n++;
+    return n;
+}
+
+/* Weights are no constants of one another here, so that nothing folds into one product: both products
+ * in one kernel, the inner one stored, and both side by side, which stores it too. */
+static void check_adapters(fixture *f, const void *arg)
+{
+    static const char text[] =
+        "(program adapters (dims (M 16) (K 256) (N 256) (R 64)) (input X f32 (M K)) "
+        "(parameter W f32 (K N)) (parameter A f32 (K R)) (parameter B f32 (R N)) "
+        "(output Y (add (matmul X W) (matmul (tanh (matmul X A)) B))))";
+    (void)arg;
+    ex_report r = candidates_of(f->a, ir_read(f->a, "adapters", text, sizeof text - 1));
+    i64 alone = 0, stored = 0, joined = 0;
+    for (i64 i = 0; i < r.n; i++) {
+        str s = str_new(f->a);
+        ir_print(&s, r.at[i].program);
+        const char *form = str_text(&s);
+        bool is_joined = count(form, "(concat ") == 2;
+        joined += is_joined && r.at[i].kernels == 2 && count(form, "(tile-matmul ") == 2;
+        stored += !is_joined && r.at[i].kernels == 2 && count(form, "(comb ") == 2;
+        alone += !is_joined && r.at[i].kernels == 1 && count(form, "(comb ") == 1;
+    }
+    assert_true(r.complete);
+    assert_int_equal(alone, 1);
+    assert_int_equal(stored, 1);
+    assert_int_equal(joined, 1);
+}
+
+static void stored_where_it_is_used(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_adapters, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(values), TEST(stored_where_it_is_used)};
+    return cmocka_run_group_tests_name("stored", tests, NULL, NULL);
+}
