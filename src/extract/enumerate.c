@@ -21,7 +21,7 @@
  * rolled over it is, or nothing. That is a choice of the space, not compaction. */
 #include "extract/impl.h"
 
-enum { MOST_STATES = 1 << 15, MOST_MODES = 16, FEW = 1024 };
+enum { MOST_STATES = 1 << 15, MOST_LOOKED_AT = 1 << 15, FEW = 1024 };
 
 typedef struct state {
     ex_structure chosen;
@@ -39,7 +39,7 @@ typedef struct known {
 typedef struct search {
     ex_space *s;
     ex_mode mode;
-    i64 most;
+    i64 most, most_looked_at; /* structures; states */
     ex_structures *out;
     ex_counts *counts;
     i64 serial;
@@ -262,7 +262,8 @@ static void run(search *q)
         push(q, &x);
     }
     while (q->heap.n > 0) {
-        if (q->out->n >= q->most || ex_is_over(s)) {
+        if (q->out->n >= q->most || q->counts->expanded + q->counts->pruned >= q->most_looked_at ||
+            ex_is_over(s)) {
             s->is_cut_short = true;
             return;
         }
@@ -301,7 +302,7 @@ u64 ex_rolled_atoms(const ex_space *s)
 }
 
 /* Everything rolled first, nothing second to last or last; all sets of atoms while they are few. */
-static i64 list_modes(ex_space *s, u64 atoms, u64 *modes)
+i64 ex_list_modes(ex_space *s, u64 atoms, u64 *modes)
 {
     i64 n = 0;
     if (__builtin_popcountll(atoms) <= 4) {
@@ -313,7 +314,7 @@ static i64 list_modes(ex_space *s, u64 atoms, u64 *modes)
     }
     s->is_cut_short = true;
     modes[n++] = atoms;
-    for (u64 left = atoms; left && n < MOST_MODES - 1; left &= left - 1)
+    for (u64 left = atoms; left && n < EX_MODES - 1; left &= left - 1)
         modes[n++] = atoms & ~(left & -left);
     modes[n++] = 0;
     return n;
@@ -331,11 +332,13 @@ void ex_enumerate(ex_space *s, ex_mode mode, i64 most, ex_structures *out, ex_co
                 ex_body_sets(s, &s->r->nodes.at[x->ways.at[w].nodes.at[k]], &x->ways.at[w].bodies);
     }
     find_may(&q);
-    u64 modes[MOST_MODES];
-    i64 n = list_modes(s, ex_rolled_atoms(s), modes), share = MAX(most / n, 1);
+    u64 modes[EX_MODES];
+    i64 n = ex_list_modes(s, ex_rolled_atoms(s), modes), share = MAX(most / n, 1);
     for (i64 i = 0; i < n && out->n < most && !s->is_over; i++) { /* each gets a share */
         q.rolled = modes[i];
         q.most = MIN(most, out->n + share);
+        q.most_looked_at = mode == EX_EARLY ? counts->expanded + counts->pruned + MOST_LOOKED_AT / n
+                                            : INT64_MAX;
         run(&q);
     }
     if (s->is_over)

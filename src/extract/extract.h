@@ -4,7 +4,8 @@
  *     enumerate.c  which reductions a program computes, as a whole
  *     form.c       the cheapest operators between them, and which tiles are stored: a program
  *     model.c      what a program would cost
- *     search.c     all of it, best first
+ *     near.c       structures near the best, where there are too many
+ *     search.c     all of it, best first, and unlike one another
  *
  * A *reduced class* is a class of tiles that holds a reduction over axes, or the result of a loop.
  * A structure is a set of reduced classes with the way that each is computed (by itself, or rolled
@@ -42,13 +43,19 @@ typedef struct ex_reduction {
     const char *over; /* axes: "T", "H E" */
 } ex_reduction;
 
+/* A kernel by what it computes, whatever its operands are made of. */
+typedef struct ex_kernel {
+    u64 digest; /* of its operators, their dims and the types of what it reads */
+    f64 us;
+} ex_kernel;
+
 typedef struct ex_candidate {
     ir_program *program;
+    const ex_kernel *kernel; /* `kernels` of them, by digest */
     i64 kernels;
     f64 flops, bytes, bound_us;
     const ex_reduction *reductions; /* in the order of the program, each term once */
     i64 reduction_count;
-    i64 structure;          /* equal for candidates that differ in what is stored */
 } ex_candidate;
 
 typedef struct ex_report {

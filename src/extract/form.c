@@ -6,6 +6,8 @@
 
 #include "extract/impl.h"
 
+#define SHARED 0.1 /* of its cost, for what a structure has anyway */
+
 /* ---- operations ------------------------------------------------------------------------------ */
 
 static f64 elements(const ex_space *s, u64 atoms)
@@ -60,54 +62,51 @@ static bool is_allowed(const ex_space *s, const ex_structure *x, const rl_enode 
     return false;
 }
 
-static bool mark(const ex_space *s, const ex_structure *x, i64 place, const eqf_node *best,
-                 eqf_node *chosen, i64 *used)
+/* Is it there, or no value? */
+static bool is_free(const ex_space *s, i64 place)
+{
+    u8 kind = rl_graph_type(s->g, s->r->classes[place]).kind;
+    return s->r->is_given[place] || kind == IR_A_LAMBDA || kind == IR_A_REDUCER;
+}
+
+/* What the place needs, itself included, is chosen; false when there is none. */
+static bool mark(const ex_space *s, i64 place, const eqf_node *best, eqf_node *chosen)
 {
     const rl_reach *r = s->r;
-    if (chosen[place].i)
-        return true;
-    if (r->is_given[place] || rl_graph_type(s->g, r->classes[place]).kind == IR_A_LAMBDA ||
-        rl_graph_type(s->g, r->classes[place]).kind == IR_A_REDUCER)
+    if (chosen[place].i || is_free(s, place))
         return true;
     if (!best[place].i)
         return false;
     chosen[place] = best[place];
-    *used += s->number[place] && x->way[s->number[place] - 1] >= 0;
     for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
         const rl_enode *n = &r->nodes.at[i];
         if (n->node.i != best[place].i)
             continue;
         for (i64 k = 0; k < n->arity; k++)
-            if (!mark(s, x, n->kids[k], best, chosen, used))
+            if (!mark(s, n->kids[k], best, chosen))
                 return false;
     }
     return true;
 }
 
-bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen)
+/* The least fixpoint of the cost of each place over the e-nodes that are allowed, and the e-node that has
+ * it. `factor`: by place, of its cost where it is used; NULL: 1. */
+static void find_cheapest(const ex_space *s, const bool *allowed, const f64 *factor, eqf_node *best)
 {
     const rl_reach *r = s->r;
     arena *scratch = arena_child(s->a);
     f64 *cost = NEW_N(scratch, f64, r->n);
-    const f64 *own = s->own_cost;
-    eqf_node *best = NEW_N(scratch, eqf_node, r->n);
-    bool *allowed = NEW_N(scratch, bool, r->nodes.n);
-    for (i64 k = 0; k < r->n; k++) {
-        u8 kind = rl_graph_type(s->g, r->classes[k]).kind;
-        bool is_free = r->is_given[k] || kind == IR_A_LAMBDA || kind == IR_A_REDUCER;
-        cost[k] = is_free ? 0 : (f64)INFINITY;
-    }
-    for (i64 i = 0; i < r->nodes.n; i++)
-        allowed[i] = cost[r->nodes.at[i].place] > 0 && is_allowed(s, x, &r->nodes.at[i]);
+    for (i64 k = 0; k < r->n; k++)
+        cost[k] = is_free(s, k) ? 0 : (f64)INFINITY;
     for (bool more = true; more;) {
         more = false;
         for (i64 at = 0; at < r->nodes.n; at++) {
             i64 i = s->order[at];
             const rl_enode *n = &r->nodes.at[i];
-            f64 sum = own[i];
+            f64 sum = s->own_cost[i];
             for (i64 k = 0; allowed[i] && k < n->arity; k++)
                 if (n->label.op != IR_run && !(n->label.op == IR_get && k == 1))
-                    sum += cost[n->kids[k]];
+                    sum += factor ? factor[n->kids[k]] * cost[n->kids[k]] : cost[n->kids[k]];
             if (!allowed[i] || !(sum < cost[n->place] * (1 - 1e-12)))
                 continue;
             cost[n->place] = sum;
@@ -115,15 +114,74 @@ bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen)
             more = true;
         }
     }
+    arena_free(scratch);
+}
+
+bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen)
+{
+    const rl_reach *r = s->r;
+    arena *scratch = arena_child(s->a);
+    eqf_node *best = NEW_N(scratch, eqf_node, r->n);
+    bool *allowed = NEW_N(scratch, bool, r->nodes.n);
+    for (i64 i = 0; i < r->nodes.n; i++)
+        allowed[i] = !is_free(s, r->nodes.at[i].place) && is_allowed(s, x, &r->nodes.at[i]);
+    find_cheapest(s, allowed, NULL, best);
     memset(chosen, 0, (size_t)r->n * sizeof *chosen);
     i64 wanted = 0, used = 0;
     for (i64 i = 0; i < s->reduced.n; i++)
         wanted += x->way[i] >= 0;
     bool found = true;
     for (i64 i = 0; i < s->roots.n && found; i++)
-        found = mark(s, x, s->roots.at[i], best, chosen, &used);
+        found = mark(s, s->roots.at[i], best, chosen);
+    for (i64 i = 0; i < s->reduced.n; i++)
+        used += x->way[i] >= 0 && chosen[s->reduced.at[i].place].i;
     arena_free(scratch);
     return found && used == wanted;
+}
+
+/* The way that an e-node of the class computes it by, -1: by operators. */
+static i64 way_of(const ex_space *s, const ex_reduced *x, eqf_node node)
+{
+    for (i64 w = 0; w < x->ways.n; w++)
+        for (i64 i = 0; i < x->ways.at[w].nodes.n; i++)
+            if (s->r->nodes.at[x->ways.at[w].nodes.at[i]].node.i == node.i)
+                return w;
+    return -1;
+}
+
+bool ex_choose_like(const ex_space *s, const ex_wish *wish, ex_structure *out)
+{
+    const rl_reach *r = s->r;
+    arena *scratch = arena_child(s->a);
+    eqf_node *best = NEW_N(scratch, eqf_node, r->n), *chosen = NEW_N(scratch, eqf_node, r->n);
+    bool *allowed = NEW_N(scratch, bool, r->nodes.n), found = true;
+    f64 *factor = NEW_N(scratch, f64, r->n);
+    for (i64 k = 0; k < r->n; k++)
+        factor[k] = s->number[k] && wish->near && wish->near->way[s->number[k] - 1] >= 0 ? SHARED : 1;
+    if (wish->with >= 0)
+        factor[s->reduced.at[wish->with].place] = 0;
+    ex_structure none;
+    memset(none.way, -1, sizeof none.way);
+    for (i64 i = 0; i < r->nodes.n; i++)
+        allowed[i] = !is_free(s, r->nodes.at[i].place) && is_allowed(s, &none, &r->nodes.at[i]);
+    for (i64 k = 0; k < s->reduced.n; k++) {
+        const ex_reduced *x = &s->reduced.at[k];
+        for (i64 w = 0; w < x->ways.n && !ex_has(&wish->without, k); w++) {
+            bool is_asked = k == wish->reduced ? w == wish->way
+                                               : ex_is_asked_for(x, &x->ways.at[w], wish->rolled);
+            for (i64 i = 0; i < x->ways.at[w].nodes.n && is_asked; i++)
+                allowed[x->ways.at[w].nodes.at[i]] = true;
+        }
+    }
+    find_cheapest(s, allowed, factor, best);
+    for (i64 i = 0; i < s->roots.n && found; i++)
+        found = mark(s, s->roots.at[i], best, chosen);
+    for (i64 k = 0; k < EX_REDUCED; k++) {
+        i64 place = k < s->reduced.n ? s->reduced.at[k].place : -1;
+        out->way[k] = place >= 0 && chosen[place].i ? (i8)way_of(s, &s->reduced.at[k], chosen[place]) : -1;
+    }
+    arena_free(scratch);
+    return found;
 }
 
 /* ---- what may be stored ---------------------------------------------------------------------- */

@@ -81,6 +81,9 @@ typedef struct ex_counts {
 void ex_enumerate(ex_space *s, ex_mode mode, i64 most, ex_structures *out, ex_counts *counts);
 /* Atoms over whose axes something can be rolled. */
 u64 ex_rolled_atoms(const ex_space *s);
+/* Sets of atoms over whose axes what can be rolled is: all while they are few. At most EX_MODES. */
+enum { EX_MODES = 16 };
+i64 ex_list_modes(ex_space *s, u64 atoms, u64 *modes);
 /* Is the way one of a structure in which over these atoms' axes what can be rolled is, and nothing else? */
 bool ex_is_asked_for(const ex_reduced *x, const ex_way *w, u64 atoms);
 /* Leaves out structures that others are a part of; of very many some may stay when time is over. */
@@ -90,13 +93,49 @@ f64 ex_own_cost(const ex_space *s, const rl_enode *n);
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.
  * False when the structure cannot be computed, or does not need all of its reductions. */
 bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen);
+/* What a structure should be like. */
+typedef struct ex_wish {
+    u64 rolled;               /* atoms over whose axes what can be rolled is, and nothing else */
+    ex_set without;           /* reduced classes that it has not */
+    i64 reduced, way;         /* this one by this way, if it has it; -1: none */
+    const ex_structure *near; /* what that has is cheap; NULL: nothing is */
+    i64 with;                 /* this one is free; -1: none */
+} ex_wish;
+/* The cheapest operators and reductions, each counted where it is used: a structure as is wished for. False
+ * when there is none. Whether it is one is for ex_choose to say. */
+bool ex_choose_like(const ex_space *s, const ex_wish *wish, ex_structure *out);
 /* Places of tiles that may be stored, given the choice; at most `most`, those that save most work
  * first. */
 i64 ex_storable(const ex_space *s, const eqf_node *chosen, i64 *out, i64 most);
 /* The program with the tiles at `stored` stored. */
 ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const i64 *stored,
                      i64 n_stored);
-/* Fills kernels, flops, bytes, bound_us, reductions. */
+
+/* ---- candidates (search.c) -------------------------------------------------------------------- */
+
+enum { EX_STORABLE = 31 };
+/* Those that were considered, the best of them. */
+typedef struct ex_ranking {
+    arena *a;
+    ex_space *s;
+    const ex_options *options;
+    i64 most, tried, distinct;
+    VEC(ex_candidate) best; /* cheapest first */
+    /* the present structure */
+    eqf_node *chosen;
+    i64 places[EX_STORABLE], n; /* tiles that may be stored */
+    VEC(u32) seen;              /* sets of them that were considered */
+} ex_ranking;
+/* Makes it the present one; false when it cannot be computed. */
+bool ex_turn_to(ex_ranking *q, const ex_structure *x);
+/* Microseconds with this set of `places` stored, bit i place i. */
+f64 ex_price(ex_ranking *q, u32 set);
+/* The same, and into the list where it belongs there. */
+f64 ex_consider(ex_ranking *q, u32 set);
+/* Considers structures near the cheapest, from these on, and what each may store (near.c). */
+void ex_look_near(ex_ranking *q, const ex_structures *starts);
+
+/* Fills kernel, kernels, flops, bytes, bound_us, reductions. */
 void ex_model(arena *a, const ir_program *p, const ex_rates *rates, bool parameters_are_inputs,
               ex_candidate *out);
 

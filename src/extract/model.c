@@ -5,7 +5,7 @@
  * Operations are counted in multiply-adds of a product at full rate. Anything else on tiles loads and
  * stores what it works on, so it costs several; so does an operand of a product that is computed in a
  * tile, which is laid out anew for it. */
-#include <stdio.h>
+#include <stdlib.h>
 
 #include "extract/impl.h"
 
@@ -239,6 +239,47 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par)
     return k;
 }
 
+/* ---- which kernel it is ----------------------------------------------------------------------- */
+
+static int compare_digests(const void *x, const void *y)
+{
+    u64 a = *(const u64 *)x, b = *(const u64 *)y;
+    return a < b ? -1 : a > b;
+}
+
+static u64 hash_atoms(ir_atoms x, u64 seed)
+{
+    return hash_bytes(x.at, x.n * (i64)sizeof *x.at, seed);
+}
+
+/* For each term what computes it from what is in memory; of that its type alone. */
+static u64 *digests(arena *a, const ir_program *p)
+{
+    u64 *at = NEW_N(a, u64, p->nodes.n);
+    for (i64 t = 1; t < p->nodes.n; t++) {
+        const ir_node *node = &p->nodes.at[t];
+        const ir_op_row *row = ir_row((ir_op)node->op);
+        u64 *kids = NEW_N(a, u64, node->arg_count);
+        for (i64 i = 0; i < node->arg_count; i++) {
+            const ir_node *x = ir_get(p, node->args[i]);
+            bool is_read = is_in_memory(x) && ir_row((ir_op)x->op)->class_ != IR_INDEX;
+            kids[i] = is_read ? hash_atoms(x->dims, x->dtype) : at[node->args[i].i];
+        }
+        if (node->arg_count > 1 && ((row->flags & IR_COMM) || node->op == IR_loop))
+            qsort(kids, (size_t)node->arg_count, sizeof *kids, compare_digests);
+        u64 own = node->op == IR_in ? node->dtype : ir_hash_attr((ir_op)node->op, &node->attr);
+        at[t] = hash_bytes(kids, node->arg_count * (i64)sizeof *kids,
+                           hash_atoms(node->axes, hash_atoms(node->dims, own)));
+    }
+    return at;
+}
+
+static int compare_kernels(const void *x, const void *y)
+{
+    const ex_kernel *a = x, *b = y;
+    return a->digest != b->digest ? (a->digest < b->digest ? -1 : 1) : a->us < b->us ? -1 : a->us > b->us;
+}
+
 /* A loop's reducers, in one order; it has its components as a set. */
 static const char *name_loop(arena *a, const ir_program *p, const ir_node *loop)
 {
@@ -297,6 +338,8 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
     }
     live[0] = is_root[0] = false;
     bool *constant = ir_constant_terms(scratch, p, !parameters_are_inputs);
+    const u64 *digest = digests(scratch, p);
+    VEC(ex_kernel) kernels = {0};
     f64 seconds = 0;
     for (u32 k = (u32)p->nodes.n - 1; k > 0; k--) {
         const ir_node *node = &p->nodes.at[k];
@@ -312,12 +355,17 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
         u32 root = combined ? node->args[0].i : k;
         kernel c = cost_of(scratch, p, root, node->attr.par);
         c.bytes += traffic(p, k);
-        out->kernels++;
         out->flops += c.flops;
         out->bytes += c.bytes;
         f64 work = c.flops / rates.flops, moves = c.bytes / rates.bytes;
-        seconds += MAX(work, moves) + OVERLAP * MIN(work, moves) + rates.launch_s;
+        f64 own = MAX(work, moves) + OVERLAP * MIN(work, moves) + rates.launch_s;
+        vec_push(a, &kernels, ((ex_kernel){digest[k], 1e6 * own}));
+        seconds += own;
     }
+    if (kernels.n)
+        qsort(kernels.at, (size_t)kernels.n, sizeof *kernels.at, compare_kernels);
+    out->kernel = kernels.at;
+    out->kernels = kernels.n;
     out->bound_us = 1e6 * seconds;
     name_reductions(a, p, out);
     arena_free(scratch);

@@ -1,30 +1,19 @@
-/* Structures, what is stored in each, and a list of the cheapest.
+/* Structures, what is stored in each, and a list of the cheapest that are unlike one another.
  *
- * Every structure is priced with everything stored that may be, and where that is little with nothing
- * stored; a large program in one kernel computes too much over and over. For the best of them sets of
- * stored tiles are tried: all where they are few; else downhill, one tile more or less at a time, from
- * both ends. Forms of one structure are much alike, and the model is rough: the list goes from the cheapest
- * to the cheapest of those that are left, each dearer by some percent for every form of its structure
- * before it. */
+ * Where there are few structures each is priced, with everything stored that may be, and where that is
+ * little with nothing stored; a large program in one kernel computes too much over and over. For the best
+ * of them sets of stored tiles are tried: all where they are few; else downhill, one tile more or less at a
+ * time, from both ends. Where there are many, those near the best are looked for instead (near.c).
+ *
+ * The model is rough, and forms of which most kernels are the same teach little when they are measured:
+ * the list goes from the cheapest to the cheapest of those that are left, each dearer by its time in
+ * kernels that an earlier one has, too. Those that have the same kernels are one. */
 #include <stdlib.h>
 
 #include "extract/impl.h"
 
-enum { STORABLE = 32, FEW = 5, LOOKED_INTO = 32, DESCENDED = 6, POOL = 8 };
-#define ALIKE 1.04 /* dearer for each that is like it */
-
-typedef struct ranking {
-    arena *a;
-    ex_space *s;
-    const ex_options *options;
-    i64 most, tried, distinct;
-    VEC(ex_candidate) best; /* cheapest first */
-    /* the present structure */
-    i64 structure;
-    const eqf_node *chosen;
-    i64 places[STORABLE], n; /* tiles that may be stored */
-    VEC(u32) seen;           /* sets of them that were considered */
-} ranking;
+enum { FEW = 5, LOOKED_INTO = 32, DESCENDED = 6, POOL = 8, STARTS = 64 };
+#define ALIKE 0.15 /* dearer for one that is like it throughout */
 
 typedef struct priced {
     i64 structure;
@@ -32,29 +21,29 @@ typedef struct priced {
     f64 bound_us;
 } priced;
 
-static void turn_to(ranking *q, const ex_structures *all, i64 structure, eqf_node *chosen)
+bool ex_turn_to(ex_ranking *q, const ex_structure *x)
 {
-    ex_choose(q->s, &all->at[structure], chosen);
-    q->structure = structure;
-    q->chosen = chosen;
-    q->n = ex_storable(q->s, chosen, q->places, STORABLE - 1);
+    q->n = 0;
     q->seen.n = 0;
+    if (!ex_choose(q->s, x, q->chosen))
+        return false;
+    q->n = ex_storable(q->s, q->chosen, q->places, EX_STORABLE);
+    return true;
 }
 
-static ex_candidate priced_candidate(ranking *q, arena *own, u32 set)
+static ex_candidate priced_candidate(ex_ranking *q, arena *own, u32 set)
 {
-    i64 stored[STORABLE], n = 0;
+    i64 stored[EX_STORABLE], n = 0;
     for (i64 i = 0; i < q->n; i++)
         if (set >> i & 1)
             stored[n++] = q->places[i];
-    ex_candidate c = {.program = ex_write(q->s, own, q->chosen, stored, n),
-                      .structure = q->structure};
+    ex_candidate c = {.program = ex_write(q->s, own, q->chosen, stored, n)};
     ex_model(own, c.program, &q->options->rates, q->s->g->options.parameters_are_inputs, &c);
     q->tried++;
     return c;
 }
 
-static f64 price(ranking *q, u32 set)
+f64 ex_price(ex_ranking *q, u32 set)
 {
     arena *own = arena_child(q->a);
     f64 bound_us = priced_candidate(q, own, set).bound_us;
@@ -62,8 +51,15 @@ static f64 price(ranking *q, u32 set)
     return bound_us;
 }
 
-/* Its price; into the list where it belongs there. */
-static f64 consider(ranking *q, u32 set)
+static bool has_same_kernels(const ex_candidate *x, const ex_candidate *y)
+{
+    bool same = x->kernels == y->kernels;
+    for (i64 i = 0; i < x->kernels && same; i++)
+        same = x->kernel[i].digest == y->kernel[i].digest && x->kernel[i].us == y->kernel[i].us;
+    return same;
+}
+
+f64 ex_consider(ex_ranking *q, u32 set)
 {
     arena *own = arena_child(q->a);
     ex_candidate c = priced_candidate(q, own, set);
@@ -77,6 +73,8 @@ static f64 consider(ranking *q, u32 set)
         vec_push(q->a, &q->seen, set);
         q->distinct++;
     }
+    for (i64 i = at; i > 0 && q->options->mode != EX_NONE && q->best.at[i - 1].bound_us == c.bound_us; i--)
+        is_known |= has_same_kernels(&q->best.at[i - 1], &c);
     if (is_known || at >= q->most) {
         arena_free(own);
         return c.bound_us;
@@ -89,57 +87,55 @@ static f64 consider(ranking *q, u32 set)
     return c.bound_us;
 }
 
-static const char *text_of(arena *a, const ir_program *p)
+/* Of the time of x, how much is in kernels that y has. */
+static f64 likeness(const ex_candidate *x, const ex_candidate *y)
 {
-    str s = str_new(a);
-    ir_print(&s, p);
-    return str_text(&s);
+    f64 same = 0;
+    for (i64 i = 0, k = 0; i < x->kernels; i++) {
+        while (k < y->kernels && y->kernel[k].digest < x->kernel[i].digest)
+            k++;
+        if (k < y->kernels && y->kernel[k].digest == x->kernel[i].digest) {
+            same += x->kernel[i].us;
+            k++;
+        }
+    }
+    return same / MAX(x->bound_us, 1e-9);
 }
 
-/* The list, `most` of it. Structures may have the same operators in the end: those are one, unless
- * everything is kept. */
-static void spread(ranking *q, i64 most, ex_report *report)
+/* The list, `most` of it. */
+static void spread(ex_ranking *q, i64 most, ex_report *report)
 {
     arena *scratch = arena_child(q->a);
     i64 n = q->best.n;
     f64 *price = NEW_N(scratch, f64, n);
-    const char **texts = NEW_N(scratch, const char *, MIN(n, most));
     report->at = NEW_N(q->a, ex_candidate, MIN(n, most));
     for (i64 i = 0; i < n; i++)
         price[i] = q->best.at[i].bound_us;
     while (report->n < MIN(n, most)) {
-        i64 next = -1;
-        for (i64 i = 0; i < n; i++)
-            if (price[i] >= 0 && (next < 0 || price[i] < price[next]))
+        i64 next = 0;
+        for (i64 i = 1; i < n; i++)
+            if (price[i] >= 0 && (price[next] < 0 || price[i] < price[next]))
                 next = i;
-        if (next < 0)
-            break;
         const ex_candidate *c = &q->best.at[next];
-        const char *text = text_of(scratch, c->program);
-        bool is_known = false;
-        for (i64 i = 0; i < report->n && q->options->mode != EX_NONE; i++)
-            is_known |= strcmp(texts[i], text) == 0;
         price[next] = -1;
-        if (is_known)
-            continue;
-        texts[report->n] = text;
         report->at[report->n++] = *c;
-        for (i64 i = 0; i < n; i++)
-            if (q->best.at[i].structure == c->structure)
-                price[i] *= ALIKE;
+        for (i64 i = 0; i < n; i++) {
+            f64 alike = price[i] >= 0 ? likeness(&q->best.at[i], c) : 0;
+            price[i] *= 1 + ALIKE * alike * alike;
+        }
     }
     arena_free(scratch);
 }
 
 /* The best change of one tile, as long as it pays. */
-static void descend(ranking *q, u32 set)
+static void descend(ex_ranking *q, u32 set)
 {
-    f64 best = consider(q, set);
+    f64 best = ex_consider(q, set);
     for (bool more = true; more && !ex_is_over(q->s);) {
         u32 next = set;
         more = false;
         for (i64 i = 0; i < q->n; i++) {
-            f64 bound = price(q, set ^ 1u << i);
+            f64 bound = ex_price(q, set ^ 1u << i);
             if (bound < best) {
                 best = bound;
                 next = set ^ 1u << i;
@@ -147,24 +143,24 @@ static void descend(ranking *q, u32 set)
             }
         }
         if (more)
-            consider(q, next);
+            ex_consider(q, next);
         set = next;
     }
 }
 
 /* Forms of the present structure, the i-th best. */
-static void store(ranking *q, i64 i)
+static void store(ex_ranking *q, i64 i)
 {
     u32 all = (1u << q->n) - 1;
     if (q->n <= FEW && !ex_is_over(q->s)) {
         for (u32 set = 0; set <= all; set++)
-            consider(q, set);
+            ex_consider(q, set);
     } else if (i < DESCENDED) {
         descend(q, all);
         descend(q, 0);
     } else {
-        consider(q, all);
-        consider(q, 0);
+        ex_consider(q, all);
+        ex_consider(q, 0);
     }
 }
 
@@ -187,6 +183,38 @@ static void keep_computable(ex_space *s, ex_structures *all, eqf_node *chosen)
     all->n = n;
 }
 
+/* Cheapest first, priced with everything stored or, where that is little, nothing; some also when time is
+ * over. */
+static void sort_structures(ex_ranking *q, ex_structures *all)
+{
+    arena *scratch = arena_child(q->s->a);
+    VEC(priced) order = {0};
+    for (i64 i = 0; i < all->n && (i < LOOKED_INTO || !ex_is_over(q->s)); i++) {
+        ex_turn_to(q, &all->at[i]);
+        f64 bound_us = ex_price(q, (1u << q->n) - 1);
+        if (q->n > 0 && q->n <= FEW)
+            bound_us = MIN(bound_us, ex_price(q, 0));
+        vec_push(scratch, &order, ((priced){i, &all->at[i], bound_us}));
+    }
+    if (order.n)
+        qsort(order.at, (size_t)order.n, sizeof *order.at, compare);
+    ex_structure *sorted = NEW_N(scratch, ex_structure, order.n);
+    for (i64 i = 0; i < order.n; i++)
+        sorted[i] = *order.at[i].at;
+    for (i64 i = 0; i < order.n; i++)
+        all->at[i] = sorted[i];
+    all->n = order.n;
+    arena_free(scratch);
+}
+
+/* Some of them, evenly from all. */
+static void thin_out(ex_structures *all, i64 most)
+{
+    for (i64 i = 0; i < most && all->n > most; i++)
+        all->at[i] = all->at[i * all->n / most];
+    all->n = MIN(all->n, most);
+}
+
 ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
 {
     ex_report report = {0};
@@ -198,35 +226,33 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     ex_enumerate(s, options->mode, options->most_sets > 0 ? options->most_sets : most_sets, &all,
                  &counts);
     i64 most = options->most > 0 ? options->most : 64;
-    ranking q = {.a = a, .s = s, .options = options, .most = POOL * most};
-    eqf_node *chosen = NEW_N(scratch, eqf_node, s->r->n);
-    keep_computable(s, &all, chosen);
+    ex_ranking q = {.a = a, .s = s, .options = options, .most = POOL * most,
+                    .chosen = NEW_N(scratch, eqf_node, s->r->n)};
+    keep_computable(s, &all, q.chosen);
     if (options->mode != EX_NONE)
         ex_compact(s, &all);
-    VEC(priced) order = {0};
-    for (i64 i = 0; i < all.n && (i < LOOKED_INTO || !ex_is_over(s)); i++) {
-        turn_to(&q, &all, i, chosen);
-        f64 bound_us = price(&q, (1u << q.n) - 1);
-        if (q.n > 0 && q.n <= FEW)
-            bound_us = MIN(bound_us, price(&q, 0));
-        vec_push(scratch, &order, ((priced){i, &all.at[i], bound_us}));
-    }
-    if (order.n)
-        qsort(order.at, (size_t)order.n, sizeof *order.at, compare);
-    for (i64 i = 0; i < MIN(order.n, LOOKED_INTO); i++) {
-        turn_to(&q, &all, order.at[i].structure, chosen);
-        store(&q, i);
+    report.sets = all.n;
+    bool is_all = !s->is_cut_short && all.n <= LOOKED_INTO;
+    if (s->is_cut_short)
+        thin_out(&all, STARTS);
+    sort_structures(&q, &all);
+    if (is_all || s->is_over) {
+        for (i64 i = 0; i < MIN(all.n, LOOKED_INTO); i++) {
+            ex_turn_to(&q, &all.at[i]);
+            store(&q, i);
+        }
+    } else {
+        ex_look_near(&q, &all);
     }
     spread(&q, most, &report);
     for (i64 i = 0; i < report.n; i++)
         ir_verify(report.at[i].program, "extraction");
     report.expanded = counts.expanded;
     report.pruned = counts.pruned;
-    report.sets = all.n;
     report.distinct = q.distinct;
     report.tried = q.tried;
     report.is_cut_short = s->is_cut_short || s->is_over;
-    report.complete = !report.is_cut_short && all.n <= LOOKED_INTO;
+    report.complete = is_all && !s->is_over;
     arena_free(scratch);
     return report;
 }

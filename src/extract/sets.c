@@ -231,13 +231,42 @@ static u64 par_of(const ex_space *s, const rl_enode *n)
     return rl_graph_type(s->g, s->r->classes[n->kids[0]]).dims;
 }
 
+/* Does no component of the loop use the results of others so far? */
+static bool is_plain_loop(const ex_space *s, i64 loop)
+{
+    const rl_reach *r = s->r;
+    for (i64 i = r->first[loop]; i < r->first[loop + 1]; i++)
+        for (i64 k = 0; k < r->nodes.at[i].arity; k++) {
+            i64 comp = r->nodes.at[i].kids[k];
+            for (i64 j = r->first[comp]; j < r->first[comp + 1]; j++)
+                if (r->nodes.at[j].arity != 1)
+                    return false;
+        }
+    return true;
+}
+
+/* Is it a result of a loop in which each reduces by itself, and its class holds that reduction? Kernels
+ * merge loops as they can, so it is the same. */
+static bool is_said_plainly(const ex_space *s, const rl_enode *n)
+{
+    const rl_reach *r = s->r;
+    if (n->label.op != IR_get || !is_plain_loop(s, n->kids[0]))
+        return false;
+    for (i64 i = r->first[n->place]; i < r->first[n->place + 1]; i++) {
+        const rl_enode *x = &r->nodes.at[i];
+        if (is_reduction(x) && x->label.op == IR_reduce && x->label.par == par_of(s, n))
+            return true;
+    }
+    return false;
+}
+
 static void find_reduced(ex_space *s)
 {
     const rl_reach *r = s->r;
     s->number = NEW_N(s->a, i64, r->n);
     for (i64 i = 0; i < r->nodes.n; i++) {
         const rl_enode *n = &r->nodes.at[i];
-        if (!is_reduction(n) || is_given(s, n->place))
+        if (!is_reduction(n) || is_given(s, n->place) || is_said_plainly(s, n))
             continue;
         if (!s->number[n->place]) {
             if (s->reduced.n == EX_REDUCED) {

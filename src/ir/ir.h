@@ -450,6 +450,8 @@ typedef struct ir_count {
 ir_count ir_count_program(const ir_program *p);
 i64 ir_count_elements(const ir_program *p, ir_atoms dims);
 i64 ir_node_flops(const ir_program *p, ir_term t);
+/* Of what an operator carries besides operands; equal where it is. */
+u64 ir_hash_attr(ir_op op, const ir_attr *x);
 
 /* ---- the reference interpreter (eval.c) ------------------------------------------------------ */
 

@@ -111,7 +111,7 @@ static bool same_node(const ir_node *node, ir_op op, const ir_attr *x, const ir_
             memcmp(x->ints.at, y->ints.at, (size_t)x->ints.n * sizeof *x->ints.at) == 0);
 }
 
-static u64 hash_node(ir_op op, const ir_attr *x, const ir_term *args, i64 n)
+u64 ir_hash_attr(ir_op op, const ir_attr *x)
 {
     u64 bits;
     memcpy(&bits, &x->f, sizeof bits);
@@ -121,8 +121,12 @@ static u64 hash_node(ir_op op, const ir_attr *x, const ir_term *args, i64 n)
     h = hash_bytes(x->to.at, x->to.n * (i64)sizeof(ir_atom), h);
     if (x->par.n > 0)
         h = hash_bytes(x->par.at, x->par.n * (i64)sizeof(ir_atom), h);
-    h = hash_bytes(x->ints.at, x->ints.n * (i64)sizeof(i64), h);
-    return hash_bytes(args, n * (i64)sizeof(ir_term), h);
+    return hash_bytes(x->ints.at, x->ints.n * (i64)sizeof(i64), h);
+}
+
+static u64 hash_node(ir_op op, const ir_attr *x, const ir_term *args, i64 n)
+{
+    return hash_bytes(args, n * (i64)sizeof(ir_term), ir_hash_attr(op, x));
 }
 
 static u32 *find_slot(const ir_program *p, ir_op op, const ir_attr *x, const ir_term *args, i64 n)
