@@ -180,6 +180,7 @@ typedef struct build {
     const lab *l;
     const instance *x;
     const rl_env *env;
+    bool shows_facts; /* by what the variables are in the program */
     ir_atom atom[MAX_ATOMS];
 } build;
 
@@ -250,11 +251,15 @@ static ir_term add_variable(build *b, i64 v)
     ir_dim *dims = NEW_N(b->p->a, ir_dim, d.n);
     for (i64 i = 0; i < d.n; i++)
         dims[i] = (ir_dim){ir_extent(b->p, d.at[i]), {&d.at[i], 1}};
+    bool is_parameter = b->shows_facts && (t->facts & RL_CONSTANT);
+    bool is_positive = b->shows_facts && (t->facts & RL_IS_POSITIVE) && dtype_is_float(t->dtype);
     i64 i = ir_add_input(b->p, (ir_port){.name = intern_cstr(b->p->names, var->name),
+                                         .role = is_parameter ? IR_PARAMETER : IR_INPUT,
                                          .dtype = t->dtype,
                                          .rank = d.n,
                                          .dims = dims});
-    return b->p->inputs.at[i].term;
+    ir_term x = b->p->inputs.at[i].term;
+    return is_positive ? ir_1(b->p, IR_exp, x) : x;
 }
 
 static const char *atom_name(i64 k)
@@ -264,14 +269,24 @@ static const char *atom_name(i64 k)
     return names[k];
 }
 
+static build start_program(arena *a, const lab *l, const instance *x, rl_env *env, bool shows_facts)
+{
+    build b = {.p = ir_program_new(a, l->r->file, l->r->name),
+               .l = l,
+               .x = x,
+               .env = env,
+               .shows_facts = shows_facts};
+    for (i64 k = 0; k < x->n; k++)
+        b.atom[k] = ir_atom_new(b.p, atom_name(k), x->extent[k]);
+    for (i64 v = 0; v < l->r->n_vars; v++)
+        env->at[v].id = l->r->vars[v].kind == RL_VAR_TERM ? add_variable(&b, v).i : (u32)v + 1;
+    return b;
+}
+
 /* The program of both sides; false when the right side has no type here. */
 static bool build_program(arena *a, const lab *l, const instance *x, rl_env *env, build *b)
 {
-    *b = (build){.p = ir_program_new(a, l->r->file, l->r->name), .l = l, .x = x, .env = env};
-    for (i64 k = 0; k < x->n; k++)
-        b->atom[k] = ir_atom_new(b->p, atom_name(k), x->extent[k]);
-    for (i64 v = 0; v < l->r->n_vars; v++)
-        env->at[v].id = l->r->vars[v].kind == RL_VAR_TERM ? add_variable(b, v).i : (u32)v + 1;
+    *b = start_program(a, l, x, env, false);
     rl_builder builder = {make, b, true};
     u32 left = rl_build(env, l->r->left, x->free, &builder);
     u32 right = rl_build(env, l->r->right, x->free, &builder);
@@ -568,7 +583,7 @@ static const char *describe(const lab *l, const instance *x)
     return str_text(&s);
 }
 
-rl_trial rl_try_rule(arena *a, const rl_rule *r, i64 instances, u64 seed)
+static lab *new_lab(arena *a, const rl_rule *r, u64 seed)
 {
     lab *l = NEW(a, lab);
     *l = (lab){.a = a, .r = r, .g = rng_new(seed)};
@@ -577,6 +592,30 @@ rl_trial rl_try_rule(arena *a, const rl_rule *r, i64 instances, u64 seed)
     for (i64 k = 0; k < 3; k++)
         if (r->kinds >> k & 1)
             l->ways[k] = rl_valid_ways(a, r, samples[k], &l->n_ways[k]);
+    return l;
+}
+
+ir_program *rl_instance(arena *a, const rl_rule *r, u64 seed)
+{
+    lab *l = new_lab(a, r, seed);
+    instance x;
+    rl_env env;
+    for (i64 tries = 0; !draw(l, &x); tries++)
+        if (tries > MAX_TRIES)
+            return NULL;
+    set_environment(l, &x, &env);
+    build b = start_program(a, l, &x, &env, true);
+    rl_builder builder = {make, &b, true};
+    u32 left = rl_build(&env, r->left, x.free, &builder);
+    if (!left)
+        return NULL;
+    add_output(&b, "left", (ir_term){left});
+    return b.p;
+}
+
+rl_trial rl_try_rule(arena *a, const rl_rule *r, i64 instances, u64 seed)
+{
+    lab *l = new_lab(a, r, seed);
     rl_trial out = {RL_UNTESTABLE, 0, NULL};
     for (i64 tries = 0; out.instances < instances; tries++) {
         if (tries > MAX_TRIES * (out.instances + 1))

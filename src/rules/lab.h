@@ -22,5 +22,9 @@ typedef struct rl_trial {
  * every way that types and guards allow; values of both signs, sometimes zeros. Equal seeds, equal
  * trials. */
 rl_trial rl_try_rule(arena *a, const rl_rule *r, i64 instances, u64 seed);
+/* The left side of a random instance as a program of f64, i64 or bool: variables are its inputs, those
+ * that the instance takes for constant its parameters; what it takes for positive is an exp. NULL: this
+ * seed gives no instance. */
+ir_program *rl_instance(arena *a, const rl_rule *r, u64 seed);
 
 #endif

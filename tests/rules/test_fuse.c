@@ -209,6 +209,77 @@ static void order_does_not_matter(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* ---- forms ----------------------------------------------------------------------------------- */
+
+typedef struct drawing {
+    u64 seed;
+    const rl_graph *g;
+    i64 loops;
+    eqf_extraction *x;
+} drawing;
+
+/* A random weight of the e-node; whole tensors are heavy, so that tiles are taken, and single
+ * reductions, so that loops are. */
+static double random_cost(void *user, const eqf_egraph *e, eqf_node n)
+{
+    const drawing *d = user;
+    eqf_head head = eqf_node_head(e, n);
+    rl_type t = rl_graph_type(d->g, eqf_node_class(e, n));
+    bool is_leaf = rl_leaf_of(d->g, head);
+    rl_label l = is_leaf ? (rl_label){0} : rl_node_label(d->g, head);
+    bool is_single = l.op == IR_reduce && l.par && d->seed % 3;
+    bool is_whole = t.kind == IR_A_VALUE && !t.axes && t.dims && !is_leaf && l.op != IR_comb;
+    rng r = rng_new(d->seed * 1000003 + n.i);
+    rng_u64(&r);
+    return rng_f64(&r) + (is_whole && d->seed % 4 ? 1e6 : is_single ? 1e3 : 0);
+}
+
+static eqf_node drawn(void *user, eqf_class c)
+{
+    drawing *d = user;
+    eqf_node n = eqf_chosen(d->x, c);
+    eqf_head head = eqf_node_head(d->g->engine, n);
+    d->loops += !rl_leaf_of(d->g, head) && rl_node_label(d->g, head).op == IR_loop;
+    return n;
+}
+
+static bool never(void *user, eqf_class c)
+{
+    (void)user;
+    (void)c;
+    return false;
+}
+
+/* Chooses an e-node for each class, and fails when that program is worth something else than `want`.
+ * Returns the loops that were chosen. */
+static i64 check_random_form(rl_graph *g, arena *a, const ir_program *p, const char *name,
+                             const tensor *want, u64 seed)
+{
+    drawing d = {.seed = seed, .g = g};
+    eqf_cost cost = {.of = random_cost, .user = &d};
+    VEC(eqf_class) roots = {0};
+    for (i64 i = 0; i < p->outputs.n; i++)
+        vec_push(a, &roots, rl_graph_class(g, p->outputs.at[i].term));
+    assert_int_equal(eqf_extract(g->engine, roots.at, (size_t)roots.n, &cost, EQF_TREE, &d.x), EQF_OK);
+    rl_choices choices = {drawn, never, &d};
+    ir_program *q = rl_write_program(g, a, &choices);
+    ir_verify(q, "a random form");
+    tensor *got = NEW_N(a, tensor, p->outputs.n);
+    i64 *tiles = NEW_N(a, i64, q->atoms.n);
+    for (i64 i = 0; i < q->atoms.n; i++)
+        tiles[i] = 1 + (i64)((seed + (u64)i) % 3);
+    ir_eval(q, small_inputs(a, q, 5), a, got,
+            (ir_eval_options){.tiles = tiles, .association = seed & 1});
+    for (i64 i = 0; i < p->outputs.n; i++)
+        if (!same_values(arena_ctx(a), &want[i], &got[i])) {
+            str s = str_new(a);
+            ir_print(&s, q);
+            fail_msg("%s, seed %d: %s", name, (int)seed, str_text(&s));
+        }
+    eqf_extraction_free(d.x);
+    return d.loops;
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 static void everything_is_worth_its_class(void **state)
@@ -255,7 +326,8 @@ static ir_program *random_chain(arena *a, rng *r, bool two_atoms)
     return ir_read(a, "chain", text, (i64)strlen(text));
 }
 
-/* Random chains of reductions, and random programs over most operators. */
+/* Random chains of reductions, and random programs over most operators: every e-node of every class
+ * and every form is worth what it should. */
 static void random_programs(void **state)
 {
     const i64 count = *(const i64 *)*state;
@@ -288,8 +360,13 @@ static void random_programs(void **state)
         rl_graph_tile(g, NULL);
         repairs += rl_graph_fuse(g, seed & 2 ? RL_FUSE_NODE : RL_FUSE_LATE).repairs;
         assert_int_equal(eqf_check(rl_graph_engine(g)), EQF_OK);
+        const char *name = arena_printf(a, "random %lld", (long long)seed);
         for (u64 cut = 0; cut < 3; cut++)
-            check_worth(g, a, arena_printf(a, "random %lld", (long long)seed), cut);
+            check_worth(g, a, name, cut);
+        tensor *want = NEW_N(a, tensor, p->outputs.n);
+        ir_eval(p, small_inputs(a, p, 5), a, want, (ir_eval_options){0});
+        for (u64 turn = 0; turn < 2; turn++)
+            check_random_form(g, a, p, name, want, (u64)seed + turn);
         i64 assumptions = 0;
         if (proved)
             proofs += prove_all(g, a, &assumptions, NULL);
@@ -298,47 +375,6 @@ static void random_programs(void **state)
     }
     assert_true(repairs > 3 * count && proofs > 10 * count);
     eqf_ctx_free(ctx);
-}
-
-/* ---- forms ----------------------------------------------------------------------------------- */
-
-typedef struct drawing {
-    u64 seed;
-    const rl_graph *g;
-    i64 loops;
-    eqf_extraction *x;
-} drawing;
-
-/* A random weight of the e-node; whole tensors are heavy, so that tiles are taken, and single
- * reductions, so that loops are. */
-static double random_cost(void *user, const eqf_egraph *e, eqf_node n)
-{
-    const drawing *d = user;
-    eqf_head head = eqf_node_head(e, n);
-    rl_type t = rl_graph_type(d->g, eqf_node_class(e, n));
-    bool is_leaf = rl_leaf_of(d->g, head);
-    rl_label l = is_leaf ? (rl_label){0} : rl_node_label(d->g, head);
-    bool is_single = l.op == IR_reduce && l.par && d->seed % 3;
-    bool is_whole = t.kind == IR_A_VALUE && !t.axes && t.dims && !is_leaf && l.op != IR_comb;
-    rng r = rng_new(d->seed * 1000003 + n.i);
-    rng_u64(&r);
-    return rng_f64(&r) + (is_whole && d->seed % 4 ? 1e6 : is_single ? 1e3 : 0);
-}
-
-static eqf_node drawn(void *user, eqf_class c)
-{
-    drawing *d = user;
-    eqf_node n = eqf_chosen(d->x, c);
-    eqf_head head = eqf_node_head(d->g->engine, n);
-    d->loops += !rl_leaf_of(d->g, head) && rl_node_label(d->g, head).op == IR_loop;
-    return n;
-}
-
-static bool never(void *user, eqf_class c)
-{
-    (void)user;
-    (void)c;
-    return false;
 }
 
 /* Whatever is chosen for each class, the program is worth what it was. */
@@ -351,33 +387,10 @@ static void random_forms_are_worth_the_program(void **state)
         arena *a = arena_new(ctx, 0);
         ir_program *p = small_program(a, small_names[k]);
         rl_graph *g = fused(a, p, true, RL_FUSE_NODE, false);
-        tensor *want = NEW_N(a, tensor, p->outputs.n), *got = NEW_N(a, tensor, p->outputs.n);
+        tensor *want = NEW_N(a, tensor, p->outputs.n);
         ir_eval(p, small_inputs(a, p, 5), a, want, (ir_eval_options){0});
-        for (u64 seed = 1; seed <= 12; seed++) {
-            drawing d = {.seed = seed, .g = g};
-            eqf_cost cost = {.of = random_cost, .user = &d};
-            VEC(eqf_class) roots = {0};
-            for (i64 i = 0; i < p->outputs.n; i++)
-                vec_push(a, &roots, rl_graph_class(g, p->outputs.at[i].term));
-            assert_int_equal(
-                eqf_extract(g->engine, roots.at, (size_t)roots.n, &cost, EQF_TREE, &d.x), EQF_OK);
-            rl_choices choices = {drawn, never, &d};
-            ir_program *q = rl_write_program(g, a, &choices);
-            ir_verify(q, "a random form");
-            i64 *tiles = NEW_N(a, i64, q->atoms.n);
-            for (i64 i = 0; i < q->atoms.n; i++)
-                tiles[i] = 1 + (i64)((seed + (u64)i) % 3);
-            ir_eval(q, small_inputs(a, q, 5), a, got,
-                    (ir_eval_options){.tiles = tiles, .association = seed & 1});
-            for (i64 i = 0; i < p->outputs.n; i++)
-                if (!same_values(ctx, &want[i], &got[i])) {
-                    str s = str_new(a);
-                    ir_print(&s, q);
-                    fail_msg("%s, seed %d: %s", small_names[k], (int)seed, str_text(&s));
-                }
-            loops += d.loops;
-            eqf_extraction_free(d.x);
-        }
+        for (u64 seed = 1; seed <= 12; seed++)
+            loops += check_random_form(g, a, p, small_names[k], want, seed);
         arena_free(a);
     }
     assert_true(loops > 100);
