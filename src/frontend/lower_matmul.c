@@ -395,21 +395,21 @@ void fe_lower_einsum(fe_call *c)
 
 /* ---- attention  ---------------------------------------------------------------------------- */
 
-typedef struct attention {
+typedef struct dot_products {
     fe_tensor *q, *k, *v, *mask;
     bool is_causal, is_grouped, has_scale;
     f64 scale;
-} attention;
+} dot_products;
 
-static fe_tensor *attend(fe_call *c, attention x)
+static fe_tensor *weigh(fe_call *c, dot_products x)
 {
     fe_lower *l = c->l;
     u8 t = x.q->dtype, wide = fe_wide(t);
     fe_tensor *q = fe_cast(l, wide, x.q), *k = fe_cast(l, wide, x.k), *v = fe_cast(l, wide, x.v);
     if (q->rank < 2 || k->rank < 2 || v->rank < 2)
-        fe_fail(l, "attention wants operands of rank 2 at least");
+        fe_fail(l, "scaled_dot_product_attention wants operands of rank 2 at least");
     if (q->rank > 60 || k->rank > 60 || v->rank > 60)
-        fe_decline(l, "attention of rank %lld", (long long)q->rank);
+        fe_decline(l, "scaled_dot_product_attention of rank %lld", (long long)q->rank);
     f64 scale = x.has_scale ? x.scale : 1.0 / sqrt((f64)q->dims[q->rank - 1].extent);
     i64 heads = q->rank > 2 ? q->dims[q->rank - 3].extent : 1;
     i64 kv_heads = k->rank > 2 ? k->dims[k->rank - 3].extent : 1;
@@ -463,21 +463,21 @@ static fe_tensor *attend(fe_call *c, attention x)
 static void no_dropout(fe_call *c, i64 arg)
 {
     if (fe_f(c, arg) > 0)
-        fe_decline(c->l, "dropout in attention draws random numbers");
+        fe_decline(c->l, "dropout in scaled_dot_product_attention draws random numbers");
 }
 
 void fe_lower_sdpa(fe_call *c) /* q k v attn_mask dropout_p is_causal scale enable_gqa */
 {
     no_dropout(c, 4);
-    attention x = {.q = fe_t(c, 0),
-                   .k = fe_t(c, 1),
-                   .v = fe_t(c, 2),
-                   .mask = fe_t_opt(c, 3),
-                   .is_causal = fe_b(c, 5),
-                   .has_scale = fe_has(c, 6),
-                   .is_grouped = fe_b(c, 7)};
+    dot_products x = {.q = fe_t(c, 0),
+                      .k = fe_t(c, 1),
+                      .v = fe_t(c, 2),
+                      .mask = fe_t_opt(c, 3),
+                      .is_causal = fe_b(c, 5),
+                      .has_scale = fe_has(c, 6),
+                      .is_grouped = fe_b(c, 7)};
     x.scale = x.has_scale ? fe_f(c, 6) : 0;
-    fe_ret(c, attend(c, x));
+    fe_ret(c, weigh(c, x));
 }
 
 /* The fused forms: output 0 is attention, no other result has a meaning here. `code` says where the
@@ -487,13 +487,13 @@ void fe_lower_sdpa_fused(fe_call *c)
     i64 mask = c->row->code / 1000 - 1, dropout = c->row->code / 100 % 10;
     i64 causal = c->row->code / 10 % 10, scale = c->row->code % 10;
     no_dropout(c, dropout);
-    attention x = {.q = fe_t(c, 0),
-                   .k = fe_t(c, 1),
-                   .v = fe_t(c, 2),
-                   .mask = mask >= 0 ? fe_t_opt(c, mask) : NULL,
-                   .is_causal = fe_b(c, causal),
-                   .has_scale = fe_has(c, scale),
-                   .is_grouped = true};
+    dot_products x = {.q = fe_t(c, 0),
+                      .k = fe_t(c, 1),
+                      .v = fe_t(c, 2),
+                      .mask = mask >= 0 ? fe_t_opt(c, mask) : NULL,
+                      .is_causal = fe_b(c, causal),
+                      .has_scale = fe_has(c, scale),
+                      .is_grouped = true};
     x.scale = x.has_scale ? fe_f(c, scale) : 0;
-    fe_ret(c, attend(c, x));
+    fe_ret(c, weigh(c, x));
 }
