@@ -45,10 +45,8 @@ static inline i64 small_sum(const sx *const *dims, const i64 *extents, i64 n, co
     return plus ? sum : -1;
 }
 
-static inline ir_program *small_file(arena *a, const char *path)
+static inline ir_program *small_text(arena *a, const char *path, const char *text, i64 n)
 {
-    i64 n;
-    const char *text = file_read(a, path, 1 << 20, &n);
     sx *form = sx_read(a, path, text, n)->at[0];
     const sx *from = NULL, *to = NULL;
     small_collect(form, &from, &to);
@@ -73,6 +71,13 @@ static inline ir_program *small_file(arena *a, const char *path)
     }
     str_add(&out, ")");
     return ir_read(a, path, str_text(&out), out.n);
+}
+
+static inline ir_program *small_file(arena *a, const char *path)
+{
+    i64 n;
+    const char *text = file_read(a, path, 1 << 20, &n);
+    return small_text(a, path, text, n);
 }
 
 static inline ir_program *small_program(arena *a, const char *name)

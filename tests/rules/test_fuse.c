@@ -22,7 +22,7 @@ static const char *const derivations[] = {
     "lora",           "layernorm_gemm",   "mla",             "differential_attention",
     "moments",        "ngpt",             "rmsnorm_gemm",    "rmsnorm_mlp",
     "rmsnorm_swiglu", "row_softmax",      "self_attention",  "rmsnorm_swiglu_gain",
-    "sinks",          "window"};
+    "sinks",          "window",           "moments_split"};
 
 static ir_program *read_derivation(arena *a, const char *name)
 {
@@ -37,21 +37,22 @@ static const char *output_name(const ir_program *p, i64 i)
     return intern_text(p->names, p->outputs.at[i].name);
 }
 
-/* The program alone: outputs without a dot. One with a split of an atom is that of programs/. */
+/* The program alone: outputs without a dot, and without the parts of the dims that forms split, which
+ * are declared last. */
 static ir_program *without_forms(arena *a, const ir_program *p, bool small)
 {
-    if (p->splits.n) {
-        const char *path = EQF_TEST_DIR "/rules/programs/attention.eqf";
-        i64 n;
-        const char *text = file_read(a, path, 1 << 20, &n);
-        return small ? small_file(a, path) : ir_read(a, path, text, n);
-    }
     ir_program *q = arena_copy(a, p, sizeof *p);
     memset(&q->outputs, 0, sizeof q->outputs);
     for (i64 i = 0; i < p->outputs.n; i++)
         if (!strchr(output_name(p, i), '.'))
             vec_push(a, &q->outputs, p->outputs.at[i]);
-    return q;
+    if (!p->splits.n)
+        return q;
+    q->atoms.n = p->splits.at[0].outer.i;
+    q->splits.n = 0;
+    str s = str_new(a);
+    ir_print(&s, q);
+    return small ? small_text(a, p->file, str_text(&s), s.n) : ir_read(a, p->file, str_text(&s), s.n);
 }
 
 /* The output that `Y.some-form` is a form of. */
