@@ -89,6 +89,8 @@ typedef struct block {
     operand a, b;
     rows acc, out;
     i64 m, n, k;
+    const char *number; /* expression: which of the dot's tiles; NULL: the first */
+    i64 tiles;
 } block;
 
 /* acc[m][n] + a[m][k] b[k][n], vectors along n. */
@@ -115,10 +117,13 @@ static void print_fma(c_printer *p, const block *of)
         }
     c_line(p, "for (i64 k = 0; k < %lld; k++) {", (long long)k);
     if (x->axis > 0) {
-        i64 line = 64 / dtype_bytes(b.dtype);
+        /* each tile fetches its share */
+        i64 line = 64 / dtype_bytes(b.dtype), share = (x->axis + of->tiles - 1) / of->tiles;
         char *base = c_address(p, x->buffer, x->at);
-        for (i64 j = 0; j < x->axis; j += line)
-            c_line(p, "__builtin_prefetch(%s + k * %lld + %lld);", base, (long long)x->axis,
+        if (of->number)
+            base = arena_printf(p->a, "%s + (%s) * %lld", base, of->number, (long long)(k * share));
+        for (i64 j = 0; j < share; j += line)
+            c_line(p, "__builtin_prefetch(%s + k * %lld + %lld);", base, (long long)share,
                    (long long)j);
     }
     for (i64 j = 0; j < nv; j++) {
@@ -236,42 +241,54 @@ static void print_block(c_printer *p, const block *b)
         print_fma(p, b);
 }
 
-/* All register tiles of some rows. */
-static void print_columns(c_printer *p, const block *all, const char *row, i64 m)
+static i64 columns_of(const block *all)
 {
-    i64 width = all->x->block[1] > 0 ? MIN(all->x->block[1], all->n) : all->n;
-    i64 whole = all->n / width * width;
+    return all->x->block[1] > 0 ? MIN(all->x->block[1], all->n) : all->n;
+}
+
+/* All register tiles of some rows; `number` is that of the first. */
+static void print_columns(c_printer *p, const block *all, const char *row, i64 m, const char *number)
+{
+    i64 width = columns_of(all), whole = all->n / width * width;
+    const char *before = number ? number : "0";
     block b;
     if (whole == width) {
         b = block_at(p, all, row, m, NULL, width);
+        b.number = number;
         print_block(p, &b);
     } else {
         c_line(p, "for (i64 jb = 0; jb < %lld; jb += %lld) {", (long long)whole,
                (long long)width);
         b = block_at(p, all, row, m, "jb", width);
+        b.number = arena_printf(p->a, "%s + jb / %lld", before, (long long)width);
         print_block(p, &b);
         c_line(p, "}");
     }
     if (whole == all->n)
         return;
     b = block_at(p, all, row, m, arena_printf(p->a, "%lld", (long long)whole), all->n - whole);
+    b.number = arena_printf(p->a, "%s + %lld", before, (long long)(whole / width));
     print_block(p, &b);
 }
 
-static void print_blocks(c_printer *p, const block *all)
+static void print_blocks(c_printer *p, block *all)
 {
     i64 height = all->x->block[0] > 0 ? MIN(all->x->block[0], all->m) : all->m;
-    i64 whole = all->m / height * height;
+    i64 whole = all->m / height * height, width = columns_of(all);
+    i64 across = (all->n + width - 1) / width;
+    all->tiles = (all->m + height - 1) / height * across;
     if (whole == height) {
-        print_columns(p, all, NULL, height);
+        print_columns(p, all, NULL, height, NULL);
     } else {
         c_line(p, "for (i64 ib = 0; ib < %lld; ib += %lld) {", (long long)whole,
                (long long)height);
-        print_columns(p, all, "ib", height);
+        print_columns(p, all, "ib", height,
+                      arena_printf(p->a, "ib / %lld * %lld", (long long)height, (long long)across));
         c_line(p, "}");
     }
     if (whole < all->m)
-        print_columns(p, all, arena_printf(p->a, "%lld", (long long)whole), all->m - whole);
+        print_columns(p, all, arena_printf(p->a, "%lld", (long long)whole), all->m - whole,
+                      arena_printf(p->a, "%lld", (long long)(whole / height * across)));
 }
 
 /* Any strides, any dtype: row by row, k outside the columns. */
@@ -334,6 +351,6 @@ void c_dot(c_printer *p, const kn_ins *x)
         return;
     }
     block all = {x, find_operand(p, x->args[1]), find_operand(p, x->args[2]), acc, out,
-                 x->shape[0], x->shape[1], kn_def(p->k, x->args[1])->shape[1]};
+                 x->shape[0], x->shape[1], kn_def(p->k, x->args[1])->shape[1], NULL, 1};
     print_blocks(p, &all);
 }

@@ -6,7 +6,7 @@
  * most three dims and few enough elements to stay in the first-level cache. */
 #include "kernel/tiled.h"
 
-enum { LONG = 256, SUMMED = 128, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
+enum { LONG = 256, SUMMED = 64, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
 
 typedef struct roles {
     kn_lower *l;
@@ -140,7 +140,7 @@ static bool cut_value(roles *r, u32 k)
     }
     if (dims > KN_RANK && least >= 0)
         return limit(r, node->dims.at[least], 1);
-    if (size > (r->referred[k] ? 4 * LARGEST : LARGEST) && most >= 0)
+    if (size > (r->referred[k] ? 2 * LARGEST : LARGEST) && most >= 0)
         return limit(r, node->dims.at[most], MAX(lanes_in(r, node, node->dims.at[most]) / 2, 1));
     return false;
 }

@@ -8,7 +8,8 @@
 
 enum {
     FAR_BYTES = 1 << 20, /* panels larger than this are fetched ahead */
-    FEW_READINGS = 4     /* of a tile; a copy costs about as much as so many */
+    FEW_READINGS = 4,    /* of a tile; a copy costs about as much as so many */
+    MANY_ROWS = 8
 };
 
 const ir_node *kt_node_of(const tiler *t, u32 k)
@@ -268,6 +269,19 @@ static bool may_pack(const tiler *t, const frame *f, u32 operand, ir_atom n, ir_
     return stride_in(t, f, operand, n) != 1 && readings(t, kt_node_of(t, operand)->dims) >= FEW_READINGS;
 }
 
+/* Is a copy of the left operand in panels of as many rows as a tile has worth it? Its elements are read
+ * one by one, of every row at the same k; rows far apart lie in as many pages, and in one set of a
+ * cache. */
+static bool may_pack_rows(const tiler *t, const frame *f, const product *x, ir_atoms axes)
+{
+    u32 source = kt_source_of(t, f, x->left);
+    if (!x->m.i || !may_refer(t, f, x->left, axes) || kt_extent_of(t, axes, x->m) < MANY_ROWS)
+        return false;
+    return stride_in(t, f, x->left, x->m) > kt_extent_of(t, axes, x->k) &&
+           (t->l->constant[source] ? !t->j.constant
+                                   : readings(t, kt_node_of(t, x->left)->dims) >= FEW_READINGS);
+}
+
 /* The source's panels as wide as the tile, made when they are first asked for. */
 static const panels *panels_of(tiler *t, u32 source, ir_atom n, ir_atoms summed)
 {
@@ -444,7 +458,14 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
     i64 shape[KN_RANK];
     kt_extents(t, &out, axes, shape);
     bool row_runs = x.kind != KN_DOT_ROWDOT || stride_in(t, f, x.left, x.k) == 1;
-    kn_value l = operand(t, f, x.left, left, row_runs, axes, x.k);
+    kn_value l;
+    if (x.kind == KN_DOT_FMA && may_pack_rows(t, f, &x, axes)) {
+        const panels *of = panels_of(t, kt_source_of(t, f, x.left), x.m, node->attr.axis);
+        kn_place p = panel_place(t, of, &left, axes);
+        l = kn_ref(m, &p);
+    } else {
+        l = operand(t, f, x.left, left, row_runs, axes, x.k);
+    }
     kn_value r;
     kn_affine next = kn_const_affine(0);
     i64 ahead = 0;
