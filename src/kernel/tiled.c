@@ -43,18 +43,34 @@ static void store(tiler *t, u32 root, const kn_loc *out, const kn_operand *to)
     kn_store(&t->j.m, &p, kn_cast(&t->j.m, (dtype)out->dtype, v));
 }
 
-/* Dims of a result whose layout is ours: last, side by side, the columns of the product that it is made
- * of, so that what follows the product runs along its vectors. Columns are of the operand that is
- * constant, since that one is packed. */
-static void order_result(const kn_lower *l, u32 root, ir_atoms dims, ir_atom *order)
+static i64 common_dims(ir_atoms x, ir_atoms y)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < x.n; i++)
+        n += ir_has(y, x.at[i]);
+    return n;
+}
+
+/* Dims of a result whose layout is ours: as in what is read that has most of them; but last, side by
+ * side, the columns of the product that it is made of, so that what follows the product runs along
+ * its vectors. Columns are of the operand that is constant, since that one is packed. */
+static void order_result(kn_lower *l, u32 root, ir_atoms dims, ir_atom *order)
 {
     bool *seen = NEW_N(l->a, bool, root + 1);
     seen[root] = true;
     ir_atom columns = {0};
+    const kn_loc *like = NULL;
     for (u32 k = root; k > 0 && !columns.i; k--) {
         const ir_node *node = &l->p->nodes.at[k];
-        if (!seen[k] || l->at[k].where != KN_ABSENT)
+        const kn_loc *at = &l->at[k];
+        if (!seen[k])
             continue;
+        if (at->where != KN_ABSENT) {
+            if (at->where == KN_MEMORY &&
+                (!like || common_dims(dims, at->dims) > common_dims(dims, like->dims)))
+                like = at;
+            continue;
+        }
         for (i64 i = 0; i < node->arg_count; i++)
             seen[node->args[i].i] = true;
         for (i64 o = 0; o < 2 && node->op == IR_tile_matmul; o++) {
@@ -69,10 +85,14 @@ static void order_result(const kn_lower *l, u32 root, ir_atoms dims, ir_atom *or
             }
         }
     }
+    for (i64 i = 0; i < dims.n; i++)
+        order[i] = dims.at[i];
+    if (like)
+        kn_order_like(l, dims, like, order);
     i64 n = 0;
     for (i64 i = 0; i < dims.n; i++)
-        if (dims.at[i].i != columns.i)
-            order[n++] = dims.at[i];
+        if (order[i].i != columns.i)
+            order[n++] = order[i];
     if (columns.i)
         order[n] = columns;
 }

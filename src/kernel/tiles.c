@@ -529,10 +529,11 @@ static tile pointwise(tiler *t, frame *f, u32 k)
     tile out = kt_shape_of(t, k, node->dims, axes), arg[3];
     for (i64 i = 0; i < node->arg_count; i++)
         arg[i] = kt_value(t, f, node->args[i].i);
-    /* in the order of what was computed: what is read can be read in any */
-    for (i64 i = node->arg_count - 1; i >= 0; i--)
-        if (arg[i].n == out.n && !kt_source_of(t, f, node->args[i].i))
-            kt_order_like(&out, &arg[i]);
+    /* in the order of what was computed, since what is read can be read in any; else as it lies */
+    for (i64 is_made = 0; is_made < 2; is_made++)
+        for (i64 i = node->arg_count - 1; i >= 0; i--)
+            if (arg[i].n == out.n && (kt_source_of(t, f, node->args[i].i) == 0) == is_made)
+                kt_order_like(&out, &arg[i]);
     kn_value x[3];
     for (i64 i = 0; i < node->arg_count; i++)
         x[i] = kt_arrange(t, read_like(t, f, node->args[i].i, arg[i], &out, axes), &out, axes);
@@ -562,6 +563,17 @@ static tile reduced(tiler *t, frame *f, u32 k)
     return x;
 }
 
+/* Dims by falling stride, so that lanes side by side are so in memory. */
+static void sort_by_stride(const kn_loc *at, tile *x)
+{
+    for (i64 d = 1; d < x->n && at->where == KN_MEMORY; d++)
+        for (i64 k = d; k > 0 && kn_stride(at, x->dims[k - 1]) < kn_stride(at, x->dims[k]); k--) {
+            ir_atom moved = x->dims[k];
+            x->dims[k] = x->dims[k - 1];
+            x->dims[k - 1] = moved;
+        }
+}
+
 static tile iota_inside(tiler *t, const frame *f, u32 k)
 {
     ir_atom d = kt_node_of(t, k)->attr.axis.at[0];
@@ -579,6 +591,7 @@ static tile computed(tiler *t, frame *f, u32 k)
     u32 source = kt_source_of(t, f, k);
     if (source) {
         tile out = kt_shape_of(t, k, node->dims, node->axes);
+        sort_by_stride(&t->l->at[source], &out);
         out.v = load(t, source, &out, node->axes);
         return out;
     }
