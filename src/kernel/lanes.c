@@ -6,7 +6,7 @@
  * most three dims and few enough elements to stay in the first-level cache. */
 #include "kernel/tiled.h"
 
-enum { LONG = 256, SUMMED = 64, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
+enum { LONG = 256, SUMMED = 64, ALONG = 256, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
 
 typedef struct roles {
     kn_lower *l;
@@ -85,6 +85,14 @@ static void keep_one(roles *r, const ir_atom *at, i64 n, i64 most)
         limit(r, at[i], i == best ? most : 1);
 }
 
+static i64 rows_of(const roles *r, const ir_atom *at, i64 n)
+{
+    i64 rows = 1;
+    for (i64 i = 0; i < n; i++)
+        rows *= r->lanes[at[i].i];
+    return rows;
+}
+
 static void limit_product(roles *r, const ir_node *node)
 {
     const ir_program *p = r->l->p;
@@ -109,7 +117,8 @@ static void limit_product(roles *r, const ir_node *node)
     /* what is computed on one side is computed again for each tile of the other's dim */
     for (i64 o = 0; o < 2; o++)
         keep_one(r, at[o], n[o], x[1 - o]->op == IR_view ? COLUMNS : WIDE);
-    keep_one(r, at[2], n[2], SUMMED);
+    /* vectors may run along what is summed where one side has one row */
+    keep_one(r, at[2], n[2], rows_of(r, at[0], n[0]) == 1 || rows_of(r, at[1], n[1]) == 1 ? ALONG : SUMMED);
 }
 
 static i64 lanes_in(const roles *r, const ir_node *node, ir_atom d)

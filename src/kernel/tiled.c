@@ -36,6 +36,7 @@ static bool *axes_below(const tiler *t, u32 root)
 static void store(tiler *t, u32 root, const kn_loc *out, const kn_operand *to)
 {
     const ir_node *node = kt_node_of(t, root);
+    kt_settle(t, &root, 1); /* all of it at once: loops over the same axes are one */
     tile x = kt_value(t, &t->outside, root), shape = kt_shape_of(t, root, node->dims, node->axes);
     kt_order_like(&shape, &x);
     kn_value v = kt_arrange(t, x, &shape, node->axes);

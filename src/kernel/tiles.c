@@ -107,6 +107,11 @@ kn_value kt_arrange(tiler *t, tile x, const tile *like, ir_atoms axes)
 {
     kn_maker *m = &t->j.m;
     dtype type = (dtype)kn_def(m->k, x.v)->dtype;
+    bool same = x.n == like->n;
+    for (i64 d = 0; d < x.n && same; d++)
+        same = x.dims[d].i == like->dims[d].i;
+    if (same)
+        return x.v;
     for (i64 d = x.n - 1; d >= 0; d--)
         if (x.dims[d].i == 0) {
             x.v = kn_reduce(m, any_reducer(type), x.v, d);
