@@ -114,14 +114,21 @@ ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const 
 /* ---- candidates (search.c) -------------------------------------------------------------------- */
 
 enum { EX_STORABLE = 31 };
+/* A candidate before its program is kept. */
+typedef struct ex_ranked {
+    const ex_structure *at;
+    u32 stored;        /* of the places that it may store */
+    ex_candidate cost; /* no program */
+} ex_ranked;
 /* Those that were considered, the best of them. */
 typedef struct ex_ranking {
-    arena *a;
+    arena *a; /* of what is considered */
     ex_space *s;
     const ex_options *options;
     i64 most, tried, distinct;
-    VEC(ex_candidate) best; /* cheapest first */
+    VEC(ex_ranked) best; /* cheapest first */
     /* the present structure */
+    const ex_structure *at;
     eqf_node *chosen;
     i64 places[EX_STORABLE], n; /* tiles that may be stored */
     VEC(u32) seen;              /* sets of them that were considered */

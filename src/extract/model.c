@@ -77,25 +77,6 @@ static f64 repeats(const ir_program *p, const ir_node *node, ir_atoms par, const
     return n;
 }
 
-/* Lanes of a tile by atom. Kernels have wide tiles along what one operand of a product has and the other,
- * which is computed, lacks: it is computed again for each. */
-static i64 *lanes_of(arena *a, const ir_program *p, u32 root, const i64 *computed)
-{
-    i64 *lanes = NEW_N(a, i64, p->atoms.n);
-    for (i64 d = 0; d < p->atoms.n; d++)
-        lanes[d] = TILE;
-    for (u32 t = 1; t <= root; t++) {
-        const ir_node *node = &p->nodes.at[t];
-        for (i64 o = 0; o < 2 && computed[t] && node->op == IR_tile_matmul; o++) {
-            const ir_node *x = ir_get(p, node->args[o]), *y = ir_get(p, node->args[1 - o]);
-            for (i64 i = 0; i < y->dims.n && x->op != IR_view; i++)
-                if (!ir_has(x->dims, y->dims.at[i]) && !ir_has(node->attr.axis, y->dims.at[i]))
-                    lanes[y->dims.at[i].i] = WIDE;
-        }
-    }
-    return lanes;
-}
-
 /* A bound in the middle of the outer atoms. */
 static f64 middle_of(const ir_program *p, const ir_affine *x)
 {
@@ -120,25 +101,6 @@ static f64 visited_by(arena *a, const ir_program *p, u32 loop)
     return MIN(sum / extent, 1);
 }
 
-/* By atom, the largest share of it that a loop of the kernel visits. */
-static f64 *visited(arena *a, const ir_program *p, u32 root, const i64 *computed)
-{
-    f64 *share = NEW_N(a, f64, p->atoms.n);
-    for (u32 t = 1; t <= root; t++) {
-        const ir_node *node = &p->nodes.at[t];
-        u32 loop = node->op == IR_get ? node->args[0].i : t; /* loops are found where results are taken */
-        if (!computed[t] || !is_loop(&p->nodes.at[loop]))
-            continue;
-        ir_atoms par = p->nodes.at[loop].attr.par;
-        f64 part = p->nodes.at[loop].op == IR_loop ? visited_by(a, p, loop) : 1;
-        for (i64 i = 0; i < par.n; i++)
-            share[par.at[i].i] = MAX(share[par.at[i].i], part);
-    }
-    for (i64 d = 0; d < p->atoms.n; d++)
-        share[d] = share[d] > 0 ? share[d] : 1;
-    return share;
-}
-
 static f64 traffic(const ir_program *p, u32 k)
 {
     const ir_node *node = &p->nodes.at[k];
@@ -160,75 +122,157 @@ static bool takes_result(const ir_node *node, i64 i)
     return node->op == IR_get && i == 1;
 }
 
+/* The terms of a kernel, and what is known of each while it is priced; by term, clear between kernels. */
+typedef struct work {
+    VEC(u32) terms; /* from the root down; what is in memory is where it ends */
+    u64 *used;      /* a bit for each pass, by how many loops lie below */
+    u8 *below;
+    i64 *times;
+    bool *is_listed;
+    bool *looped; /* by atom, as are: */
+    i64 *lanes;   /* of a tile */
+    f64 *share;   /* of its tiles that loops visit, the largest */
+} work;
+
+static bool ends_at(const ir_program *p, u32 t, u32 root)
+{
+    return t != root && is_in_memory(&p->nodes.at[t]);
+}
+
+static int compare_down(const void *x, const void *y)
+{
+    u32 a = *(const u32 *)x, b = *(const u32 *)y;
+    return a > b ? -1 : a < b;
+}
+
+static void list_terms(arena *a, const ir_program *p, u32 root, work *w)
+{
+    w->terms.n = 0;
+    vec_push(a, &w->terms, root);
+    w->is_listed[root] = true;
+    for (i64 k = 0; k < w->terms.n; k++) {
+        const ir_node *node = &p->nodes.at[w->terms.at[k]];
+        for (i64 i = 0; i < node->arg_count && !ends_at(p, w->terms.at[k], root); i++) {
+            if (!w->is_listed[node->args[i].i])
+                vec_push(a, &w->terms, node->args[i].i);
+            w->is_listed[node->args[i].i] = true;
+        }
+    }
+    qsort(w->terms.at, (size_t)w->terms.n, sizeof *w->terms.at, compare_down);
+    for (i64 k = 0; k < w->terms.n; k++) {
+        u32 t = w->terms.at[k];
+        w->used[t] = w->below[t] = 0;
+        w->times[t] = 0;
+        w->is_listed[t] = false;
+    }
+    memset(w->looped, 0, (size_t)p->atoms.n);
+}
+
 /* How often each term is computed, but for tiles. Loops follow one another where one needs another's
  * result; those that do not are one. What varies with their axes is computed in each that uses it, and
  * again outside where the result varies with them too. A loop inside is run each time. */
-static i64 *passes(arena *a, const ir_program *p, u32 root)
+static void count_passes(const ir_program *p, u32 root, work *w)
 {
-    u64 *used = NEW_N(a, u64, root + 1); /* a bit for each, by how many loops lie below */
-    u8 *below = NEW_N(a, u8, root + 1);
-    i64 *times = NEW_N(a, i64, root + 1);
-    bool *looped = NEW_N(a, bool, p->atoms.n);
-    for (u32 t = 1; t <= root; t++) {
+    for (i64 k = w->terms.n - 1; k >= 0; k--) {
+        u32 t = w->terms.at[k];
         const ir_node *node = &p->nodes.at[t];
-        if (t != root && is_in_memory(node))
+        if (ends_at(p, t, root))
             continue;
         for (i64 i = 0; i < used_operands(node); i++)
-            below[t] = MAX(below[t], below[node->args[i].i]);
+            w->below[t] = MAX(w->below[t], w->below[node->args[i].i]);
         for (i64 i = 0; node->op == IR_loop && i < node->arg_count; i++)
-            below[t] = MAX(below[t], below[node->args[i].i]);
-        below[t] = (u8)MIN(below[t] + is_loop(node), 63);
+            w->below[t] = MAX(w->below[t], w->below[node->args[i].i]);
+        w->below[t] = (u8)MIN(w->below[t] + is_loop(node), 63);
     }
-    used[root] = 1;
-    for (u32 t = root; t > 0; t--) {
+    w->used[root] = 1;
+    for (i64 k = 0; k < w->terms.n; k++) {
+        u32 t = w->terms.at[k];
         const ir_node *node = &p->nodes.at[t];
-        if (!used[t] || (t != root && is_in_memory(node)))
+        if (!w->used[t] || ends_at(p, t, root))
             continue;
         for (i64 i = 0; is_loop(node) && i < node->attr.par.n; i++)
-            looped[node->attr.par.at[i].i] = true;
-        u64 pass = is_loop(node) ? (u64)1 << below[t] : used[t];
+            w->looped[node->attr.par.at[i].i] = true;
+        u64 pass = is_loop(node) ? (u64)1 << w->below[t] : w->used[t];
         for (i64 i = 0; i < used_operands(node); i++)
-            used[node->args[i].i] |= takes_result(node, i) ? (u64)1 << below[node->args[0].i] : pass;
+            w->used[node->args[i].i] |=
+                takes_result(node, i) ? (u64)1 << w->below[node->args[0].i] : pass;
     }
-    times[root] = 1;
-    for (u32 t = root; t > 0; t--) {
+    w->times[root] = 1;
+    for (i64 k = 0; k < w->terms.n; k++) {
+        u32 t = w->terms.at[k];
         const ir_node *node = &p->nodes.at[t];
-        if (!used[t])
+        if (!w->used[t])
             continue;
         bool varies = false;
         for (i64 i = 0; i < node->axes.n; i++)
-            varies |= looped[node->axes.at[i].i];
-        i64 own = MAX(times[t], 1) * (varies ? __builtin_popcountll(used[t]) : 1);
-        i64 inside = is_loop(node) ? own : MAX(times[t], 1);
-        for (i64 i = 0; i < used_operands(node) && (t == root || !is_in_memory(node)); i++) {
+            varies |= w->looped[node->axes.at[i].i];
+        i64 own = MAX(w->times[t], 1) * (varies ? __builtin_popcountll(w->used[t]) : 1);
+        i64 inside = is_loop(node) ? own : MAX(w->times[t], 1);
+        for (i64 i = 0; i < used_operands(node) && !ends_at(p, t, root); i++) {
             i64 passed = takes_result(node, i) ? own : inside;
-            times[node->args[i].i] = MAX(times[node->args[i].i], MIN(passed, 1 << 20));
+            w->times[node->args[i].i] = MAX(w->times[node->args[i].i], MIN(passed, 1 << 20));
         }
-        times[t] = MIN(own, 1 << 20);
+        w->times[t] = MIN(own, 1 << 20);
     }
-    for (u32 t = 1; t <= root; t++)
-        times[t] = used[t] ? times[t] : 0;
-    return times;
 }
 
-static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par)
+/* Lanes of a tile by atom. Kernels have wide tiles along what one operand of a product has and the other,
+ * which is computed, lacks: it is computed again for each. */
+static void find_lanes(const ir_program *p, work *w)
+{
+    for (i64 d = 0; d < p->atoms.n; d++)
+        w->lanes[d] = TILE;
+    for (i64 k = 0; k < w->terms.n; k++) {
+        const ir_node *node = &p->nodes.at[w->terms.at[k]];
+        for (i64 o = 0; o < 2 && w->used[w->terms.at[k]] && node->op == IR_tile_matmul; o++) {
+            const ir_node *x = ir_get(p, node->args[o]), *y = ir_get(p, node->args[1 - o]);
+            for (i64 i = 0; i < y->dims.n && x->op != IR_view; i++)
+                if (!ir_has(x->dims, y->dims.at[i]) && !ir_has(node->attr.axis, y->dims.at[i]))
+                    w->lanes[y->dims.at[i].i] = WIDE;
+        }
+    }
+}
+
+/* By atom, the largest share of it that a loop of the kernel visits. */
+static void find_visited(arena *a, const ir_program *p, work *w)
+{
+    memset(w->share, 0, (size_t)p->atoms.n * sizeof *w->share);
+    for (i64 k = 0; k < w->terms.n; k++) {
+        u32 t = w->terms.at[k];
+        const ir_node *node = &p->nodes.at[t];
+        u32 loop = node->op == IR_get ? node->args[0].i : t; /* loops are found where results are taken */
+        if (!w->used[t] || !is_loop(&p->nodes.at[loop]))
+            continue;
+        ir_atoms par = p->nodes.at[loop].attr.par;
+        f64 part = p->nodes.at[loop].op == IR_loop ? visited_by(a, p, loop) : 1;
+        for (i64 i = 0; i < par.n; i++)
+            w->share[par.at[i].i] = MAX(w->share[par.at[i].i], part);
+    }
+    for (i64 d = 0; d < p->atoms.n; d++)
+        w->share[d] = w->share[d] > 0 ? w->share[d] : 1;
+}
+
+static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, work *w)
 {
     kernel k = {0};
-    const i64 *computed = passes(a, p, root), *lanes = lanes_of(a, p, root, computed);
-    const f64 *share = visited(a, p, root, computed);
-    for (u32 t = root; t > 0; t--) {
+    list_terms(a, p, root, w);
+    count_passes(p, root, w);
+    find_lanes(p, w);
+    find_visited(a, p, w);
+    for (i64 at = 0; at < w->terms.n; at++) {
+        u32 t = w->terms.at[at];
         const ir_node *node = &p->nodes.at[t];
-        if (!computed[t])
+        if (!w->used[t])
             continue;
-        if (t != root && is_in_memory(node)) {
+        if (ends_at(p, t, root)) {
             k.bytes += traffic(p, t);
             continue;
         }
         if (node->op == IR_comb)
             continue;
-        f64 times = repeats(p, node, par, lanes) * (f64)computed[t];
+        f64 times = repeats(p, node, par, w->lanes) * (f64)w->times[t];
         for (i64 i = 0; i < node->axes.n; i++)
-            times *= ir_has(par, node->axes.at[i]) ? 1 : share[node->axes.at[i].i];
+            times *= ir_has(par, node->axes.at[i]) ? 1 : w->share[node->axes.at[i].i];
         k.flops += weight(node) * (f64)ir_node_flops(p, (ir_term){t}) * times;
         for (i64 i = 0; i < node->arg_count && node->op == IR_tile_matmul; i++) {
             const ir_node *x = ir_get(p, node->args[i]);
@@ -340,6 +384,11 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
     bool *constant = ir_constant_terms(scratch, p, !parameters_are_inputs);
     const u64 *digest = digests(scratch, p);
     VEC(ex_kernel) kernels = {0};
+    i64 n = p->nodes.n;
+    work w = {.used = NEW_N(scratch, u64, n), .below = NEW_N(scratch, u8, n),
+              .times = NEW_N(scratch, i64, n), .is_listed = NEW_N(scratch, bool, n),
+              .looped = NEW_N(scratch, bool, p->atoms.n), .lanes = NEW_N(scratch, i64, p->atoms.n),
+              .share = NEW_N(scratch, f64, p->atoms.n)};
     f64 seconds = 0;
     for (u32 k = (u32)p->nodes.n - 1; k > 0; k--) {
         const ir_node *node = &p->nodes.at[k];
@@ -353,12 +402,12 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
         if ((!whole && !combined && !is_root[k]) || constant[k] || node->op == IR_in)
             continue;
         u32 root = combined ? node->args[0].i : k;
-        kernel c = cost_of(scratch, p, root, node->attr.par);
+        kernel c = cost_of(scratch, p, root, node->attr.par, &w);
         c.bytes += traffic(p, k);
         out->flops += c.flops;
         out->bytes += c.bytes;
-        f64 work = c.flops / rates.flops, moves = c.bytes / rates.bytes;
-        f64 own = MAX(work, moves) + OVERLAP * MIN(work, moves) + rates.launch_s;
+        f64 computes = c.flops / rates.flops, moves = c.bytes / rates.bytes;
+        f64 own = MAX(computes, moves) + OVERLAP * MIN(computes, moves) + rates.launch_s;
         vec_push(a, &kernels, ((ex_kernel){digest[k], 1e6 * own}));
         seconds += own;
     }

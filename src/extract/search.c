@@ -27,11 +27,13 @@ bool ex_turn_to(ex_ranking *q, const ex_structure *x)
     q->seen.n = 0;
     if (!ex_choose(q->s, x, q->chosen))
         return false;
+    q->at = arena_copy(q->a, x, sizeof *x);
     q->n = ex_storable(q->s, q->chosen, q->places, EX_STORABLE);
     return true;
 }
 
-static ex_candidate priced_candidate(ex_ranking *q, arena *own, u32 set)
+/* With its program, in `own`. */
+static ex_candidate candidate_of(const ex_ranking *q, arena *own, u32 set)
 {
     i64 stored[EX_STORABLE], n = 0;
     for (i64 i = 0; i < q->n; i++)
@@ -39,15 +41,15 @@ static ex_candidate priced_candidate(ex_ranking *q, arena *own, u32 set)
             stored[n++] = q->places[i];
     ex_candidate c = {.program = ex_write(q->s, own, q->chosen, stored, n)};
     ex_model(own, c.program, &q->options->rates, q->s->g->options.parameters_are_inputs, &c);
-    q->tried++;
     return c;
 }
 
 f64 ex_price(ex_ranking *q, u32 set)
 {
     arena *own = arena_child(q->a);
-    f64 bound_us = priced_candidate(q, own, set).bound_us;
+    f64 bound_us = candidate_of(q, own, set).bound_us;
     arena_free(own);
+    q->tried++;
     return bound_us;
 }
 
@@ -62,28 +64,31 @@ static bool has_same_kernels(const ex_candidate *x, const ex_candidate *y)
 f64 ex_consider(ex_ranking *q, u32 set)
 {
     arena *own = arena_child(q->a);
-    ex_candidate c = priced_candidate(q, own, set);
+    ex_candidate c = candidate_of(q, own, set);
     bool is_known = false;
     for (i64 i = 0; i < q->seen.n; i++)
         is_known |= q->seen.at[i] == set;
     i64 at = q->best.n;
-    while (at > 0 && c.bound_us < q->best.at[at - 1].bound_us)
+    while (at > 0 && c.bound_us < q->best.at[at - 1].cost.bound_us)
         at--;
+    q->tried++;
     if (!is_known) {
         vec_push(q->a, &q->seen, set);
         q->distinct++;
     }
-    for (i64 i = at; i > 0 && q->options->mode != EX_NONE && q->best.at[i - 1].bound_us == c.bound_us; i--)
-        is_known |= has_same_kernels(&q->best.at[i - 1], &c);
-    if (is_known || at >= q->most) {
-        arena_free(own);
-        return c.bound_us;
+    for (i64 i = at; i > 0 && q->options->mode != EX_NONE && q->best.at[i - 1].cost.bound_us == c.bound_us;
+         i--)
+        is_known |= has_same_kernels(&q->best.at[i - 1].cost, &c);
+    if (!is_known && at < q->most) {
+        ex_ranked kept = {q->at, set, {.kernels = c.kernels, .bound_us = c.bound_us}};
+        kept.cost.kernel = arena_copy(q->a, c.kernel, c.kernels * (i64)sizeof *c.kernel);
+        vec_push(q->a, &q->best, kept);
+        for (i64 i = q->best.n - 1; i > at; i--)
+            q->best.at[i] = q->best.at[i - 1];
+        q->best.at[at] = kept;
+        q->best.n = MIN(q->best.n, q->most);
     }
-    vec_push(q->a, &q->best, c);
-    for (i64 i = q->best.n - 1; i > at; i--)
-        q->best.at[i] = q->best.at[i - 1];
-    q->best.at[at] = c;
-    q->best.n = MIN(q->best.n, q->most);
+    arena_free(own);
     return c.bound_us;
 }
 
@@ -102,29 +107,29 @@ static f64 likeness(const ex_candidate *x, const ex_candidate *y)
     return same / MAX(x->bound_us, 1e-9);
 }
 
-/* The list, `most` of it. */
-static void spread(ex_ranking *q, i64 most, ex_report *report)
+/* The list, `most` of it, in `a`. */
+static void spread(ex_ranking *q, arena *a, i64 most, ex_report *report)
 {
-    arena *scratch = arena_child(q->a);
     i64 n = q->best.n;
-    f64 *price = NEW_N(scratch, f64, n);
-    report->at = NEW_N(q->a, ex_candidate, MIN(n, most));
+    f64 *price = NEW_N(q->a, f64, n);
+    report->at = NEW_N(a, ex_candidate, MIN(n, most));
     for (i64 i = 0; i < n; i++)
-        price[i] = q->best.at[i].bound_us;
+        price[i] = q->best.at[i].cost.bound_us;
     while (report->n < MIN(n, most)) {
         i64 next = 0;
         for (i64 i = 1; i < n; i++)
             if (price[i] >= 0 && (price[next] < 0 || price[i] < price[next]))
                 next = i;
-        const ex_candidate *c = &q->best.at[next];
+        const ex_ranked *c = &q->best.at[next];
         price[next] = -1;
-        report->at[report->n++] = *c;
         for (i64 i = 0; i < n; i++) {
-            f64 alike = price[i] >= 0 ? likeness(&q->best.at[i], c) : 0;
+            f64 alike = price[i] >= 0 ? likeness(&q->best.at[i].cost, &c->cost) : 0;
             price[i] *= 1 + ALIKE * alike * alike;
         }
+        ex_turn_to(q, c->at);
+        report->at[report->n] = candidate_of(q, a, c->stored);
+        ir_verify(report->at[report->n++].program, "extraction");
     }
-    arena_free(scratch);
 }
 
 /* The best change of one tile, as long as it pays. */
@@ -226,7 +231,7 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     ex_enumerate(s, options->mode, options->most_sets > 0 ? options->most_sets : most_sets, &all,
                  &counts);
     i64 most = options->most > 0 ? options->most : 64;
-    ex_ranking q = {.a = a, .s = s, .options = options, .most = POOL * most,
+    ex_ranking q = {.a = scratch, .s = s, .options = options, .most = POOL * most,
                     .chosen = NEW_N(scratch, eqf_node, s->r->n)};
     keep_computable(s, &all, q.chosen);
     if (options->mode != EX_NONE)
@@ -244,9 +249,7 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     } else {
         ex_look_near(&q, &all);
     }
-    spread(&q, most, &report);
-    for (i64 i = 0; i < report.n; i++)
-        ir_verify(report.at[i].program, "extraction");
+    spread(&q, a, most, &report);
     report.expanded = counts.expanded;
     report.pruned = counts.pruned;
     report.distinct = q.distinct;
