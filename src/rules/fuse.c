@@ -41,7 +41,6 @@ static eqf_class class_of(const rl_fuser *f, eqf_node n)
 
 typedef struct adder {
     rl_fuser *f;
-    VEC(eqf_node) done; /* by record */
     eg_vec left, right; /* instances */
     bool is_new, is_long;
 } adder;
@@ -69,8 +68,8 @@ static i64 sort_set(u32 *kids, u32 *nodes, i64 n)
 static eqf_node add_record(adder *d, u32 id)
 {
     rl_fuser *f = d->f;
-    if ((i64)id < d->done.n && d->done.at[id].i)
-        return d->done.at[id];
+    if ((i64)id < f->added.n && f->added.at[id].i)
+        return f->added.at[id];
     rl_record x = f->t->at.at[id];
     eqf_node node = {x.payload};
     if (x.op != IR_NO_OP || x.head.i) {
@@ -91,10 +90,10 @@ static eqf_node add_record(adder *d, u32 id)
             rl_must(f->g, eg_failed(f->g->engine, "adding a loop"));
         d->is_new = d->is_new || is_new;
     }
-    vec_reserve(f->a, &d->done, (i64)id + 1);
-    for (; d->done.n <= (i64)id; d->done.n++)
-        d->done.at[d->done.n] = (eqf_node){0};
-    return d->done.at[id] = node;
+    vec_reserve(f->a, &f->added, f->t->at.n);
+    for (; f->added.n < f->t->at.n; f->added.n++)
+        f->added.at[f->added.n] = (eqf_node){0};
+    return f->added.at[id] = node;
 }
 
 static bool put(adder *d, eg_vec *out, u32 head, u32 node)
@@ -114,7 +113,7 @@ static bool write_instance(adder *d, u32 id, eg_vec *out)
 {
     rl_fuser *f = d->f;
     const rl_record *x = &f->t->at.at[id];
-    u32 node = d->done.at[id].i;
+    u32 node = f->added.at[id].i;
     if (out->n > LONGEST)
         return false; /* a step that no proof could show */
     if (x->op == IR_NO_OP && !x->head.i)
@@ -129,9 +128,9 @@ static bool write_instance(adder *d, u32 id, eg_vec *out)
         u32 wanted = class_of(f, (eqf_node){eg_orig(f->g->engine, node)[i]}).i;
         kids[i] = x->kids[i];
         for (i64 k = 0; k < x->n && x->op == IR_loop; k++)
-            if (class_of(f, d->done.at[x->kids[k]]).i == wanted)
+            if (class_of(f, f->added.at[x->kids[k]]).i == wanted)
                 kids[i] = x->kids[k];
-        if (x->op != IR_loop && class_of(f, d->done.at[kids[i]]).i != wanted)
+        if (x->op != IR_loop && class_of(f, f->added.at[kids[i]]).i != wanted)
             swap = n == 2;
     }
     if (!put(d, out, head | (swap ? EG_SWAP : 0), node))

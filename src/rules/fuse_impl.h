@@ -95,6 +95,7 @@ typedef struct rl_fuser {
     rl_terms *t;
     u8 *state;   /* by item: 0 unknown, 1 being searched, 2 known */
     u32 *record; /* by item: its smallest (reduce R body); 0: none */
+    VEC(eqf_node) added; /* by record: its e-node; 0: not in the e-graph yet */
 } rl_fuser;
 /* The e-node as a record that is not looked into. */
 u32 rl_fuse_opaque(rl_fuser *f, eqf_node n);

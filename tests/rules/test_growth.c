@@ -129,10 +129,33 @@ static void test_blocks(void **state)
                     added.at[k] = more;
                 }
                 before = now;
-                if (n == 1)
+                if (n <= 2)
                     grow(a, "block", text, variant & 2, RL_FUSE_NODE);
                 arena_free(a);
             }
+        }
+    say(&t);
+}
+
+/* With the bundles that operators ask for, too, a layer adds what the one before it did. */
+static void test_layers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"decoder_layer", "decoder_layers_2", "decoder_layers_4"};
+    trap t;
+    TRY (ctx, t)
+        for (int variant = 0; variant < 2; variant++) {
+            i64 nodes[COUNT_OF(names)];
+            for (i64 k = 0; k < COUNT_OF(names); k++) {
+                arena *a = arena_new(ctx, 0);
+                i64 n;
+                const char *path =
+                    arena_printf(a, EQF_TEST_DIR "/rules/programs/%s.eqf", names[k]);
+                const char *text = file_read(a, path, 1 << 20, &n);
+                nodes[k] = grow(a, names[k], text, variant, RL_FUSE_NODE).at[FUSED];
+                arena_free(a);
+            }
+            assert_in_range(nodes[2] - nodes[1], 1, 22 * (nodes[1] - nodes[0]) / 10);
         }
     say(&t);
 }
@@ -206,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_layers),
         cmocka_unit_test(test_programs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
