@@ -306,17 +306,23 @@ i64 ex_tiles_of(const ex_space *s, i64 place)
     return comb ? (i64)comb->kids[0] : -1;
 }
 
+/* Is an operator with it a kernel of its own? What is looked up is: tiles of it have no kernel. */
+static bool is_stop(rl_transfer how)
+{
+    return how == RL_STOPS || how == RL_GATHERS;
+}
+
 const rl_enode *ex_stored_node(const ex_space *s, i64 place)
 {
     const rl_enode *best = NULL;
     rl_type t = rl_graph_type(s->g, s->r->classes[place]);
-    if (t.kind != IR_A_VALUE || t.axes || !(t.facts & RL_STORED))
+    if (t.kind != IR_A_VALUE || t.axes || (t.facts & (RL_LOAD | RL_CONSTANT)))
         return NULL;
     for (i64 i = s->r->first[place]; i < s->r->first[place + 1]; i++) {
         const rl_enode *n = &s->r->nodes.at[i];
         rl_transfer how = n->label.op == IR_NO_OP ? RL_NO_TRANSFER : rl_transfer_of(n->label.op);
-        if (how != RL_NO_TRANSFER &&
-            (!best || (how == RL_STOPS && rl_transfer_of(best->label.op) != RL_STOPS)))
+        bool stores = how == RL_GATHERS || ((t.facts & RL_STORED) && how != RL_NO_TRANSFER);
+        if (stores && (!best || (is_stop(how) && !is_stop(rl_transfer_of(best->label.op)))))
             best = n;
     }
     return best;
@@ -373,6 +379,8 @@ static void read_stored(ex_space *s)
     rl_reach *r = s->r;
     for (i64 i = 0; i < r->nodes.n; i++) {
         rl_enode *n = &r->nodes.at[i];
+        if (n->label.op == IR_gather && rl_graph_type(s->g, r->classes[n->place]).axes)
+            n->is_usable = false;
         const rl_enode *maker = n->label.op == IR_view ? ex_stored_node(s, n->kids[0]) : NULL;
         if (maker) {
             u32 *tiles = NEW_N(s->a, u32, maker->arity);
@@ -381,6 +389,7 @@ static void read_stored(ex_space *s)
                 if (operand_tiles(s, maker, q) >= 0)
                     tiles[n->arity++] = (u32)operand_tiles(s, maker, q);
             n->kids = tiles;
+            n->is_usable = true;
             continue;
         }
         if (n->label.op != IR_view || n->is_usable)

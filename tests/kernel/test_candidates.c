@@ -91,6 +91,8 @@ static void check_program(fixture *f, const void *arg)
         for (i64 k = 0; k < tensor_count(f->ctx, inputs[i].rank, inputs[i].shape); k++)
             if (dtype_is_float(inputs[i].type))
                 tensor_set_f64(&inputs[i], k, 0.25 + fabs(tensor_get_f64(&inputs[i], k)));
+            else /* valid for whatever it indexes */
+                tensor_set_i64(&inputs[i], k, tensor_get_i64(&inputs[i], k) & 1);
     tensor *want = NEW_N(f->a, tensor, p->outputs.n);
     ir_eval(p, inputs, f->a, want, (ir_eval_options){0});
     for (i64 i = 0; i < r.n; i++) {
@@ -153,6 +155,14 @@ static void test_joined(void **state)
             fail_msg("%s: %s: %s", names[i], last_diag(f).place, last_diag(f).message);
 }
 
+/* What is looked up is a kernel of its own; what follows is fused. */
+static void test_looked_up(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_program, "looked_up") != EQF_OK)
+        fail_msg("%s: %s", last_diag(f).place, last_diag(f).message);
+}
+
 static void test_candidates(void **state)
 {
     (void)state;
@@ -171,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates),
         TEST(test_joined),
+        TEST(test_looked_up),
     };
     return cmocka_run_group_tests_name("candidates", tests, NULL, NULL);
 }
