@@ -93,6 +93,8 @@ typedef struct block {
     i64 tiles;
 } block;
 
+enum { PINNED = 16 }; /* bytes */
+
 /* acc[m][n] + a[m][k] b[k][n], vectors along n. */
 static void print_fma(c_printer *p, const block *of)
 {
@@ -131,7 +133,7 @@ static void print_fma(c_printer *p, const block *of)
                                      (long long)(j * lanes));
         c_line(p, "%s y%lld = %s;", type, (long long)j,
                load_vector(p, b.dtype, t, lanes, address));
-        if (m > 1 && lanes > 1)
+        if (m > 1 && lanes * dtype_bytes(t) >= PINNED) /* clang has no register for less */
             c_line(p, "PIN(y%lld);", (long long)j);
     }
     for (i64 i = 0; i < m; i++) {

@@ -52,6 +52,23 @@ static const char *const SHAPES[] = {
     "(program p (dims (A 100) (B 3)) (input X f32 (A)) (input I i64 (B))\n"
     " (output Y (gather X (add I 100) :axis A) (B)))",
     "(program p (dims (B 3)) (input I i32 (B)) (output Y (floordiv I (sub I I)) (B)))",
+    /* in tiles: few columns, operands copied to panels on both sides, tiles left out */
+    "(program p (dims (M 9) (N 2) (K 6)) (input X f32 (M K)) (input W f32 (K N))\n"
+    " (output Y (comb (reduce + (tile-matmul (view X :par {M K}) (view W :par {K N}) :axis K) :par K)"
+    " :par {M N}) (M N)))",
+    "(program p (dims (M 9) (N 6) (K 4)) (input X f32 (M K)) (input W f32 (K N))\n"
+    " (output Y (comb (reduce + (tile-matmul (view X :par {M K}) (view W :par {K N}) :axis K) :par K)"
+    " :par {M N}) (M N)))",
+    "(program p (dims (M 160) (N 320) (K 200)) (input X f32 (M K)) (input W f32 (N K))\n"
+    " (output Y (comb (reduce + (tile-matmul (view X :par {M K}) (view W :par {K N}) :axis K) :par K)"
+    " :par {M N}) (M N)))",
+    "(program p (dims (M 3) (N 70) (K 2)) (input X f64 (M K)) (input W f64 (N K))\n"
+    " (output Y (comb (reduce + (tile-matmul (view X :par {M K}) (view W :par {K N}) :axis K) :par K)"
+    " :par {M N}) (M N)))",
+    "(program p (dims (M 70) (T 300)) (input x f32 (M T))\n"
+    " (let s (comp + (reduce + (where (view (le (iota T) (iota M)) :par {M T})"
+    " (view x :par {M T}) 0) :axis T)))\n"
+    " (output y (comb (get (loop s :par T :visit ((0 (+ 1 M)))) s) :par {M}) (M)))",
 };
 
 typedef struct unit {
