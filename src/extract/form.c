@@ -18,6 +18,31 @@ static f64 elements(const ex_space *s, u64 atoms)
     return n;
 }
 
+/* The position of a bound at the middle of the other axes. */
+static f64 middle_of(const rl_graph *g, const i64 *bound, ir_atoms atoms)
+{
+    f64 at = (f64)bound[0];
+    for (i64 i = 0; i < atoms.n; i++)
+        at += (f64)bound[1 + i] * (f64)(ir_extent(g->own, atoms.at[i]) - 1) / 2;
+    return at;
+}
+
+/* Positions that a loop visits, on average: of loops that differ in that alone the shortest is taken. */
+static f64 visited(const ex_space *s, const rl_enode *n)
+{
+    const rl_graph *g = s->g;
+    u32 payload = eqf_head_payload(g->lang, eqf_node_head(g->engine, n->node));
+    const ir_attr *x = &g->payloads.at[payload].attr;
+    f64 extent = elements(s, n->label.par), sum = 0;
+    i64 bound = 1 + x->to.n;
+    for (i64 i = 0; i < x->ints.n / (2 * bound); i++) {
+        f64 low = middle_of(g, x->ints.at + 2 * i * bound, x->to);
+        f64 high = middle_of(g, x->ints.at + (2 * i + 1) * bound, x->to);
+        sum += MAX(MIN(high, extent) - MAX(low, 0), 0);
+    }
+    return x->ints.n > 0 ? MIN(sum, extent) : extent;
+}
+
 f64 ex_own_cost(const ex_space *s, const rl_enode *n)
 {
     u64 all = 0;
@@ -37,6 +62,8 @@ f64 ex_own_cost(const ex_space *s, const rl_enode *n)
     case IR_MATMUL:
         return tiny + 2 * elements(s, all);
     case IR_TILED:
+        if (n->label.op == IR_loop)
+            return tiny + visited(s, n);
         return tiny + (n->label.op == IR_tile_matmul ? 2 * elements(s, all) : 0);
     default:
         return tiny;

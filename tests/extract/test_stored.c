@@ -1,5 +1,6 @@
 /* Candidates where values are stored because operators take them whole: all are worth the program, and
- * what is stored for one form is not computed for another. */
+ * what is stored for one form is not computed for another. Of loops that differ in what they visit the
+ * shortest is taken. */
 #include "extract/impl.h"
 #include "ir/check.h"
 #include "rules/small.h"
@@ -100,8 +101,38 @@ static void stored_where_it_is_used(void **state)
         fail_msg("%s", last_diag(f).message);
 }
 
+/* A window as one mask inside another: the loop may visit what each of them leaves, or what both do. */
+static void check_window(fixture *f, const void *arg)
+{
+    static const char text[] =
+        "(program window (dims (M 512) (T 512) (E 64)) (input S f32 (M T)) (input V f32 (T E)) "
+        "(let it (iota T)) (let iq (iota M)) "
+        "(let A (where (le it iq) (where (lt (sub iq it) 64) S -inf) -inf)) "
+        "(let P (exp (sub A (reduce max A :axis T)))) "
+        "(output O (matmul (div P (reduce + P :axis T)) V :axis T)))";
+    (void)arg;
+    ex_report r = candidates_of(f->a, ir_read(f->a, "window", text, sizeof text - 1));
+    i64 lists = 0;
+    for (i64 i = 0; i < r.n; i++) {
+        str s = str_new(f->a);
+        ir_print(&s, r.at[i].program);
+        i64 both = count(str_text(&s), ":visit (((+ -63 M) (+ 1 M)))");
+        assert_int_equal(count(str_text(&s), ":visit"), both);
+        lists += both;
+    }
+    assert_true(lists > 0);
+}
+
+static void the_shortest_list(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_window, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(values), TEST(stored_where_it_is_used)};
+    const struct CMUnitTest tests[] = {TEST(values), TEST(stored_where_it_is_used),
+                                       TEST(the_shortest_list)};
     return cmocka_run_group_tests_name("stored", tests, NULL, NULL);
 }

@@ -64,7 +64,10 @@ static const struct {
     {"(where (and (le (abs (sub iq it)) 2) (le it iq)) S -inf)", "-2 1 1 1 \n"},
     {"(where (and (or (lt it 2) (lt (sub iq it) 3)) (le it iq)) S -inf)", "-2 1 1 1 0 0 2 0 \n"},
     {"(where (le it iq) (mul S 0.5) -inf)", "0 0 1 1 \n"},
-    {"(where (le it iq) (where (lt (sub iq it) 4) S -inf) -inf)", "0 0 1 1 \n-3 1 9 0 \n"},
+    {"(where (le it iq) (where (lt (sub iq it) 4) S -inf) -inf)", /* each, and both */
+     "0 0 1 1 \n-3 1 1 1 \n-3 1 9 0 \n"},
+    {"(add (where (lt (sub iq it) 4) (const f32 0) -inf) (add (where (le it iq) (const f32 0) -inf) S))",
+     "-3 1 9 0 \n-3 1 1 1 \n0 0 1 1 \n"},
     {"(add (where (le it iq) (const f32 0) -inf) S)", "0 0 1 1 \n"},
     {"(where (le it iq) S -1e30)", "0 0 1 1 \n"}, /* every row has a live position */
     {"(where (lt it iq) S -1e30)", ""},           /* the first one has none */
