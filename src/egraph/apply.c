@@ -405,7 +405,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
             continue;
         }
         for (u32 i = 0; i < arity; i++) /* a new e-node joins lists */
-            __builtin_prefetch(eg_at(&g->body, parent[b->kid[i][j]] & ~EG_BODY), 1);
+            __builtin_prefetch(eg_body_at(g, parent[b->kid[i][j]] & ~EG_BODY), 1);
     }
     const u32 *root_at = b->rows;
     for (u32 j = 0; j < n; j++, root_at += b->width) {

@@ -80,10 +80,7 @@ static eqf_status check_log(eg *g, u32 op)
             BROKEN("the epochs of operator %u are out of order", op);
         u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
         for (u32 k = l->epoch[e].start; k < end; k++) {
-            u32 s = op ? eg_rec(g, l->at[k])[N_STAMP]
-                    : (g->parent[l->at[k]] & EG_BODY) ? eg_body_of(g, l->at[k])->stamp & ~2u
-                                                      : S_DEAD;
-            count += s >> 2 == l->epoch[e].stamp && !(s & S_DEAD);
+            count += eg_log_counts(g, op, l->at[k], l->epoch[e].stamp);
         }
     }
     u32 want = op ? l->alive : g->nclasses;

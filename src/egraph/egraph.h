@@ -13,7 +13,7 @@
  *
  * Its id carries the segment in the top 3 bits. Members of a class and uses of a class are lists
  * through the records, newest first, ended by 0. A use is a cell (e-node, slot),
- * numbered index * arity + slot. stamp = time << 2 | hidden << 1 | dead.
+ * numbered index * arity + slot. stamp = time << 6 | what changed then | hidden << 1 | dead.
  * parent[c] is the next class towards the root, or BODY | index of the body of a canonical class;
  * bodies of classes merged away are used again, so an old class id costs four bytes.
  *
@@ -115,6 +115,11 @@ static inline u32 eg_head_arity(const eg_lang *l, u32 head)
 #define EG_LONG 5u
 enum { N_HEAD, N_CLASS, N_NEXT, N_STAMP, N_KIDS };
 enum { S_DEAD = 1, S_HIDDEN = 2, S_FLAGS = 3 };
+/* What changed at an e-node's stamp: it was made, touched, or a child beyond the second is another;
+ * its class is another; its first or second child is. */
+enum { S_MADE = 4, S_MOVED = 8, S_KID = 16, S_WHAT = 60, S_TIME = 6 };
+/* A run ends before an iteration that no stamp could tell from earlier ones. */
+enum { EG_LAST_TIME = (1 << 26) - 1 };
 
 /* Column of elements of `elem` bytes in chunks of EG_CHUNK; the last one may be shorter. A chunk of
  * binary e-nodes or of bodies is a large page. */
@@ -282,10 +287,14 @@ static inline u32 eg_find_halving(eg *g, u32 c)
     }
     return c;
 }
+static inline eg_body *eg_body_at(const eg *g, u32 i)
+{
+    return (eg_body *)g->body.chunk[i >> EG_SHIFT] + (i & (EG_CHUNK - 1));
+}
 /* `c` is canonical. */
 static inline eg_body *eg_body_of(const eg *g, u32 c)
 {
-    return eg_at(&g->body, g->parent[c] & ~EG_BODY);
+    return eg_body_at(g, g->parent[c] & ~EG_BODY);
 }
 static inline u64 eg_op_bit(u32 op)
 {
@@ -316,6 +325,14 @@ static inline u32 eg_cell(u32 node, u32 slot)
 {
     u32 i = node & EG_INDEX, seg = node >> 29;
     return seg << 29 | (seg == EG_LONG ? i + 1 + slot : i * seg + slot);
+}
+/* Does an entry of an epoch of this stamp count? */
+static inline bool eg_log_counts(const eg *g, u32 op, u32 id, u32 stamp)
+{
+    if (op == EG_OP_CLASSES)
+        return (g->parent[id] & EG_BODY) && eg_body_of(g, id)->stamp >> 2 == stamp;
+    u32 s = eg_rec(g, id)[N_STAMP];
+    return s >> S_TIME == stamp && !(s & S_DEAD);
 }
 static inline u32 eg_log_first(const eg_log *l, u32 watermark)
 {

@@ -74,14 +74,6 @@ u32 eg_lookup(const eg *g, u32 head, u32 arity, const u32 *kids)
 
 /* ---- logs ---------------------------------------------------------------------------------- */
 
-static bool entry_counts(const eg *g, u32 op, u32 id, u32 stamp)
-{
-    if (op == EG_OP_CLASSES)
-        return (g->parent[id] & EG_BODY) && eg_body_of(g, id)->stamp >> 2 == stamp;
-    u32 s = eg_rec(g, id)[N_STAMP];
-    return s >> 2 == stamp && !(s & S_DEAD);
-}
-
 void eg_log_compact(eg *g, u32 op)
 {
     eg_log *l = &g->log[op];
@@ -91,7 +83,7 @@ void eg_log_compact(eg *g, u32 op)
         u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
         u32 first = n;
         for (u32 k = start; k < end; k++) {
-            if (entry_counts(g, op, l->at[k], stamp))
+            if (eg_log_counts(g, op, l->at[k], stamp))
                 l->at[n++] = l->at[k];
         }
         if (n > first)
@@ -173,7 +165,7 @@ bool eg_log_repair(eg *g, u32 op)
                 continue;
             }
             if (!(rec[N_STAMP] & S_DEAD) && g->lang->heads.at[rec[N_HEAD]].op == op)
-                all[n++] = (stamped){rec[N_STAMP] >> 2, id};
+                all[n++] = (stamped){rec[N_STAMP] >> S_TIME, id};
             i += seg == EG_LONG ? 1 + eg_node_arity(g, id, rec) : 1;
         }
     }
@@ -458,12 +450,12 @@ void eg_touch_class(eg *g, u32 c)
         u32 n = eg_cell_node(g, cell, &slot);
         u32 *rec = eg_rec(g, n);
         if (!(rec[N_STAMP] & S_DEAD))
-            restamp(g, n, rec);
+            restamp(g, n, rec, S_MADE);
     }
     for (u32 n = b->members; n; n = eg_rec(g, n)[N_NEXT]) {
         u32 *rec = eg_rec(g, n);
         if (!(rec[N_STAMP] & S_DEAD))
-            restamp(g, n, rec);
+            restamp(g, n, rec, S_MADE);
     }
 }
 
@@ -493,7 +485,7 @@ bool eg_union(eg *g, u32 a, u32 b)
         u32 *rec = eg_rec(g, n);
         set_word(g, n, rec, N_CLASS, w);
         if (!(rec[N_STAMP] & S_DEAD))
-            restamp(g, n, rec);
+            restamp(g, n, rec, S_MOVED);
         u32 after = rec[N_NEXT];
         if (!after)
             set_word(g, n, rec, N_NEXT, W->members);

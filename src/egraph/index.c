@@ -41,47 +41,57 @@ static bool reserve(eg *g, eg_class_index *x, bool nodes)
     return false;
 }
 
+static inline bool is_live(u32 stamp, u32 time)
+{
+    return (stamp & ~(u32)S_WHAT) == time << S_TIME;
+}
+
+/* The bits of a stamp of this time that say that the tuple is new. */
+static u32 new_bits(const eg_class_index *x, u32 time)
+{
+    return time > x->watermark ? UINT32_MAX : time == x->watermark ? x->watch : 0;
+}
+
 /* The log lists e-nodes in order of their stamps, and mostly as they lie in memory. */
 static void make(eg *g, eg_class_index *x)
 {
     const eg_log *l = &g->log[x->op];
     memset(x->range, 0, (size_t)range_size(x));
     for (u32 e = 0; e < l->nepochs; e++) {
-        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
+        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n, time = l->epoch[e].stamp;
+        u32 fresh = new_bits(x, time);
         for (u32 k = l->epoch[e].start; k < end; k++) {
             const u32 *rec = eg_rec(g, l->at[k]);
-            if (rec[N_STAMP] == l->epoch[e].stamp << 2)
+            if (!is_live(rec[N_STAMP], time))
+                continue;
+            if (rec[N_STAMP] & fresh)
                 x->range[rec[N_CLASS]].end++;
+            else
+                x->range[rec[N_CLASS]].fresh++;
         }
     }
     u32 at = 0;
     for (u32 c = 0; c < x->class_ids; c++) {
         eg_range *r = &x->range[c];
-        u32 n = r->end;
-        r->first = r->fresh = r->end = at;
-        at += n;
+        u32 old = r->fresh, fresh = r->end;
+        r->first = r->fresh = at;
+        r->end = at += old;
+        at += fresh;
     }
-    u32 fresh = eg_log_first(l, x->watermark);
     for (u32 e = 0; e < l->nepochs; e++) {
-        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
-        if (e == fresh) {
-            for (u32 c = 0; c < x->class_ids; c++)
-                x->range[c].fresh = x->range[c].end;
-        }
+        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n, time = l->epoch[e].stamp;
+        u32 fresh = new_bits(x, time);
         for (u32 k = l->epoch[e].start; k < end; k++) {
             const u32 *rec = eg_rec(g, l->at[k]);
-            if (rec[N_STAMP] != l->epoch[e].stamp << 2)
+            if (!is_live(rec[N_STAMP], time))
                 continue;
-            u32 i = x->range[rec[N_CLASS]].end++;
+            eg_range *r = &x->range[rec[N_CLASS]];
+            u32 i = rec[N_STAMP] & fresh ? r->end++ : r->fresh++;
             for (u32 j = 0; j < x->arity; j++)
                 x->kids[(size_t)i * x->arity + j] = rec[N_KIDS + 2 * j];
             if (x->node)
                 x->node[i] = l->at[k];
         }
-    }
-    if (fresh == l->nepochs) {
-        for (u32 c = 0; c < x->class_ids; c++)
-            x->range[c].fresh = x->range[c].end;
     }
 }
 
@@ -101,20 +111,20 @@ bool eg_index_room(eg *g, eg_indexes *all, u32 more)
     return true;
 }
 
-static eg_class_index *entry(eg_indexes *all, u32 op)
+static eg_class_index *entry(eg_indexes *all, u32 op, u32 watch)
 {
     for (u32 i = 0; i < all->n; i++) {
-        if (all->at[i].op == op)
+        if (all->at[i].op == op && all->at[i].watch == watch)
             return &all->at[i];
     }
-    all->at[all->n] = (eg_class_index){.op = op};
+    all->at[all->n] = (eg_class_index){.op = op, .watch = watch};
     return &all->at[all->n++];
 }
 
-const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watermark, bool nodes,
-                                   u32 work)
+const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watch, u32 watermark,
+                                   bool nodes, u32 work)
 {
-    eg_class_index *x = entry(all, op);
+    eg_class_index *x = entry(all, op, watch);
     if (x->range && x->watermark == watermark)
         return x;
     x->work += work;
@@ -171,7 +181,7 @@ void eg_pair_make(eg *g, eg_pair_index *x, u32 op, u32 slot)
         u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
         for (u32 k = l->epoch[e].start; k < end; k++) {
             const u32 *rec = eg_rec(g, l->at[k]);
-            if (rec[N_STAMP] != l->epoch[e].stamp << 2)
+            if (!is_live(rec[N_STAMP], l->epoch[e].stamp))
                 continue;
             u32 kid = rec[N_KIDS + eg_step(l->at[k]) * slot];
             u32 h = eg_pair_hash(rec[N_CLASS], kid) & x->mask;

@@ -25,7 +25,7 @@ void eg_journal_node(eg *g, u32 n, u32 word, u32 old)
 void eg_journal_body(eg *g, u32 body)
 {
     u32 words[sizeof(eg_body) / 4 + 2];
-    memcpy(words, eg_at(&g->body, body), sizeof(eg_body));
+    memcpy(words, eg_body_at(g, body), sizeof(eg_body));
     words[sizeof(eg_body) / 4] = body;
     words[sizeof(eg_body) / 4 + 1] = J_BODY;
     push(g, words, sizeof words / 4);
@@ -73,7 +73,7 @@ static void undo_entry(eg *g)
         break;
     case J_BODY:
         used = sizeof(eg_body) / 4 + 2;
-        memcpy(eg_at(&g->body, top[-2]), top - used, sizeof(eg_body));
+        memcpy(eg_body_at(g, top[-2]), top - used, sizeof(eg_body));
         break;
     case J_PARENT:
         g->parent[top[-3]] = top[-2];

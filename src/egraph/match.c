@@ -4,6 +4,8 @@
  * Semi-naive search. A tuple (e-node with its class) is new when its stamp is at or after the rule's
  * watermark. For k atoms run k variants: variant i takes atom i from the new tuples, atoms before i
  * from the old ones, atoms after i from all; so each match is found once per state of its tuples.
+ * New for an atom is what changed where the atom looks: an e-node that merely came into another class
+ * makes no match of a pattern whose root nothing else names, and is not new there (watch_columns).
  * When most of the graph is new one pass over everything that keeps matches with a new tuple is
  * cheaper; both find the same set. (egraph.md 5; Zhang et al. 2022.) */
 #include "egraph/match.h"
@@ -66,7 +68,7 @@ static inline bool visit(machine *m, const step *st, const eg_atom *a, u32 n, co
     u32 stamp = rec[N_STAMP];
     if (stamp & S_FLAGS)
         return false;
-    bool is_new = stamp >> 2 >= m->w;
+    bool is_new = eg_is_new(stamp, m->w, a->watch);
     if (st->filter != TUPLE_ANY && is_new != (st->filter == TUPLE_NEW))
         return false;
     if (LIKELY(a->head)) {
@@ -113,26 +115,74 @@ static inline bool poll(machine *m, u32 work)
     return false;
 }
 
-static bool exec_scan(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+/* Children of an e-node that have to hold others, where an index says which classes do. */
+typedef struct gates {
+    u32 n, word[2]; /* of the record */
+    const eg_range *range[2];
+} gates;
+
+static gates gates_of(const machine *m, const eg_atom *a)
+{
+    gates out = {0};
+    if (a->commutative || a->arity > 4)
+        return out;
+    for (u32 k = 0; k < (u32)m->r->atoms.n && out.n < 2; k++) {
+        for (u32 j = 0; j < a->arity && m->index[k] && out.n < 2; j++) {
+            if (a->kids[j] != m->r->atoms.at[k].cvar)
+                continue;
+            out.word[out.n] = N_KIDS + 2 * j;
+            out.range[out.n++] = m->index[k]->range;
+        }
+    }
+    return out;
+}
+
+static inline bool passes(const gates *gate, const u32 *rec)
+{
+    for (u32 i = 0; i < gate->n; i++) {
+        const eg_range *r = &gate->range[i][rec[gate->word[i]]];
+        if (r->first == r->end)
+            return false;
+    }
+    return true;
+}
+
+/* Entries of a log from k on, in one epoch. */
+static bool scan_some(machine *m, const step *st, const eg_atom *a, u32 k, u32 end, u32 stamp,
+                      u32 i, bool any_new)
 {
     eg *g = m->g;
-    const eg_log *l = &g->log[a->op];
+    const u32 *at = g->log[a->op].at;
+    const gates gate = gates_of(m, a);
+    for (; k < end; k++) {
+        u32 n = at[k];
+        const u32 *rec = eg_rec(g, n);
+        if (k + 8 < end)
+            __builtin_prefetch(eg_rec(g, at[k + 8]));
+        if (rec[N_STAMP] >> S_TIME == stamp && passes(&gate, rec) &&
+            visit(m, st, a, n, rec, i, any_new))
+            return true;
+    }
+    return false;
+}
+
+/* How many entries before an index made meanwhile is noticed. */
+enum { SOME = 512 };
+
+static bool exec_scan(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    const eg_log *l = &m->g->log[a->op];
     u32 e = st->filter == TUPLE_NEW ? eg_log_first(l, m->w) : 0;
     for (; e < l->nepochs; e++) {
         u32 stamp = l->epoch[e].stamp;
-        if (st->filter == TUPLE_OLD && stamp >= m->w)
+        if (st->filter == TUPLE_OLD && stamp > m->w)
             return false;
         u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
-        for (u32 k = l->epoch[e].start; k < end; k++) {
-            u32 n = l->at[k];
-            const u32 *rec = eg_rec(g, n);
-            if (k + 8 < end)
-                __builtin_prefetch(eg_rec(g, l->at[k + 8]));
-            if (rec[N_STAMP] >> 2 == stamp && visit(m, st, a, n, rec, i, any_new))
+        for (u32 k = l->epoch[e].start; k < end; k += SOME) {
+            u32 some = MIN(end - k, SOME);
+            if (scan_some(m, st, a, k, k + some, stamp, i, any_new) || poll(m, some))
                 return true;
         }
-        if (poll(m, end - l->epoch[e].start))
-            return true;
     }
     return false;
 }
@@ -302,31 +352,44 @@ static inline bool exec_index(machine *m, const step *st, const eg_atom *a, cons
            index_range(m, st, a, x, r->fresh, r->end, i, true);
 }
 
-/* Members of a known class: the index, once walking lists has cost about as much as making it. */
-static inline bool exec_members(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+/* The index of an atom's operator by class, once walking lists has cost about as much as making it;
+ * `work`: what a walk costs now. */
+static inline const eg_class_index *class_index(machine *m, const step *st, const eg_atom *a,
+                                                u32 work)
 {
     eg_search *s = m->s;
     const eg_class_index *x = m->index[st->atom];
-    if (LIKELY(x != NULL))
-        return exec_index(m, st, a, x, i, any_new);
-    if (s->indexes && m->indexable[st->atom]) {
-        x = eg_index_ask(m->g, s->indexes, a->op, m->w, s->wide,
-                         eg_body_of(m->g, m->regs[a->cvar])->nmembers);
-        m->index[st->atom] = x;
-        if (x)
-            return exec_index(m, st, a, x, i, any_new);
-    }
-    return exec_down(m, st, a, i, any_new);
+    if (LIKELY(x != NULL) || !s->indexes || !m->indexable[st->atom])
+        return x;
+    return m->index[st->atom] =
+               eg_index_ask(m->g, s->indexes, a->op, a->watch, m->w, s->wide, work);
 }
+
+/* Members of a known class. */
+static inline bool exec_members(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    const eg_class_index *x =
+        class_index(m, st, a, eg_body_of(m->g, m->regs[a->cvar])->nmembers);
+    return x ? exec_index(m, st, a, x, i, any_new) : exec_down(m, st, a, i, any_new);
+}
+
+/* Tuples that one reads as fast as the first of a chain. */
+enum { SHORT_RANGE = 8 };
 
 /* Class and a child are known: the shorter list, or an index when lists have cost enough. */
 static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
     eg *g = m->g;
     u32 k = st->atom;
+    u32 down = eg_body_of(g, m->regs[a->cvar])->nmembers;
+    const eg_class_index *x = class_index(m, st, a, down);
+    if (x) {
+        const eg_range *r = &x->range[m->regs[a->cvar]];
+        if (r->end - r->first <= SHORT_RANGE)
+            return exec_index(m, st, a, x, i, any_new);
+    }
     if (m->pair[k].heads && m->pair[k].slot == st->up_slot)
         return exec_pair(m, st, a, i, any_new);
-    u32 down = eg_body_of(g, m->regs[a->cvar])->nmembers;
     u32 up = eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses;
     m->work[k] += MIN(down, up);
     if (UNLIKELY(m->work[k] > 4 * (u64)g->log[a->op].alive + 256) && !a->commutative &&
@@ -344,11 +407,16 @@ static u32 list_length(const machine *m, const step *st)
 {
     const eg *g = m->g;
     const eg_atom *a = &m->r->atoms.at[st->atom];
+    const eg_class_index *x = m->index[st->atom];
     switch (st->kind) {
     case STEP_DOWN: {
+        if (x && !st->or_up)
+            return x->range[m->regs[a->cvar]].end - x->range[m->regs[a->cvar]].first;
         u32 n = eg_body_of(g, m->regs[a->cvar])->nmembers;
         if (!st->or_up)
             return n;
+        if (x && x->range[m->regs[a->cvar]].end == x->range[m->regs[a->cvar]].first)
+            return 0;
         if (m->pair[st->atom].heads)
             return 1;
         return MIN(n, eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses);
@@ -411,7 +479,7 @@ static void run_variant(machine *m, u64 bound, i64 variant)
         if (!m->fixed[k])
             continue;
         done |= 1u << k;
-        bool is_new = eg_rec(m->g, m->nodes[k])[N_STAMP] >> 2 >= m->w;
+        bool is_new = eg_is_new(eg_rec(m->g, m->nodes[k])[N_STAMP], m->w, r->atoms.at[k].watch);
         u8 f = filter_of(k, variant);
         if (f != TUPLE_ANY && is_new != (f == TUPLE_NEW))
             return;
@@ -524,7 +592,8 @@ void eg_search_run(eg_search *s)
     for (u32 k = 0; k < natoms; k++) {
         step st;
         if (m.fixed[k]) {
-            start_delta += eg_rec(g, m.nodes[k])[N_STAMP] >> 2 >= m.w ? g->alive : 0;
+            bool is_new = eg_is_new(eg_rec(g, m.nodes[k])[N_STAMP], m.w, r->atoms.at[k].watch);
+            start_delta += is_new ? g->alive : 0;
             continue;
         }
         start_delta += eg_plan_atom(&m, k, bound, true, TUPLE_NEW, &st);

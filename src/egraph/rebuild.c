@@ -37,9 +37,11 @@ static void repair_node(eg *g, u32 n, u32 *rec)
     if (UNLIKELY(g->marks))
         eg_journal_slot(g, J_REMOVE, hash, n);
     eg_slot_remove(g, hash, n);
-    u32 kids[EG_MAX_ARITY];
+    u32 kids[EG_MAX_ARITY], changed = 0;
     for (u32 i = 0; i < arity; i++) {
         kids[i] = eg_find_halving(g, rec[N_KIDS + step * i]);
+        if (kids[i] != rec[N_KIDS + step * i])
+            changed |= kid_changed(i);
         set_word(g, n, rec, N_KIDS + step * i, kids[i]);
     }
     u32 head = rec[N_HEAD], c = rec[N_CLASS];
@@ -63,7 +65,7 @@ static void repair_node(eg *g, u32 n, u32 *rec)
         for (u32 i = 0; i < arity; i++)
             kids[i] = rec[N_KIDS + step * i];
     }
-    restamp(g, n, rec);
+    restamp(g, n, rec, changed);
     hash = key_hash(head, arity, kids, commutative);
     u32 where = hash & g->slot_mask;
     u32 m = probe(g, g->slot, g->slot_mask, hash, head, arity, kids, commutative, &where);
@@ -241,7 +243,7 @@ static eqf_status settle_class(eg *g, u32 c)
     u32 body = g->parent[c] & ~EG_BODY;
     if (UNLIKELY(g->marks))
         eg_journal_body(g, body);
-    eg_body *b = eg_at(&g->body, body);
+    eg_body *b = eg_body_at(g, body);
     bool data = b->stamp & Q_DATA, queued = b->stamp & Q_QUEUED;
     b->stamp &= ~(u32)(Q_DATA | Q_QUEUED);
     if (!queued)
@@ -324,7 +326,7 @@ static void move_records(eg *g)
 
 static bool body_lives(const eg *g, u32 b)
 {
-    const eg_body *body = eg_at(&g->body, b);
+    const eg_body *body = eg_body_at(g, b);
     return g->parent[body->self] == (EG_BODY | b);
 }
 
@@ -338,8 +340,8 @@ static void move_bodies(eg *g)
             hi--;
         if (lo >= hi)
             break;
-        eg_body *from = eg_at(&g->body, --hi);
-        memcpy(eg_at(&g->body, lo), from, sizeof *from);
+        eg_body *from = eg_body_at(g, --hi);
+        memcpy(eg_body_at(g, lo), from, sizeof *from);
         for (u32 k = 0; k < g->nanalyses; k++)
             memcpy(eg_at(&g->data[k], lo), eg_at(&g->data[k], hi), g->data[k].elem);
         g->parent[from->self] = EG_BODY | lo++;
@@ -380,7 +382,7 @@ void eg_sweep(eg *g)
         move_records(g);
     move_bodies(g);
     for (u32 i = 0; i < g->body.n; i++) {
-        eg_body *b = eg_at(&g->body, i);
+        eg_body *b = eg_body_at(g, i);
         *b = (eg_body){.stamp = b->stamp, .self = b->self};
     }
     for (u32 seg = 0; seg < EG_LONG; seg++) {

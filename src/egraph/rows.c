@@ -160,6 +160,10 @@ bool eg_emit(machine *m, const step *st, const eg_atom *a, const eg_class_index 
         m->emits[st->atom] = st;
     }
     const emission *e = &m->emission[st->atom];
+    while (e->ncheck && from < to && !agrees(m, e, a, x->kids + (size_t)from * a->arity))
+        from++;
+    if (from == to)
+        return false;
     for (u32 i = 0; i < r->nsave; i++)
         row[i] = m->regs[r->save[i]];
     if (s->wide) {

@@ -236,6 +236,34 @@ static void compile_right(scope *s)
         r->make = NULL;
 }
 
+/* What atoms watch: columns whose variable is in another column, too, or is read by a guard; then a
+ * change of it can make a match that was not there before. */
+static void watch_columns(eg_rule *r)
+{
+    u32 seen[EG_MAX_VARS] = {0};
+    for (i64 k = 0; k < r->atoms.n; k++) {
+        const eg_atom *a = &r->atoms.at[k];
+        seen[a->cvar]++;
+        for (u32 j = 0; j < a->arity; j++)
+            seen[a->kids[j]]++;
+    }
+    for (i64 i = 0; i < r->guards.n; i++) {
+        const eg_use *use = &r->guards.at[i];
+        for (u32 k = 0; k < use->nargs && use->guard != EG_GUARD_DISTINCT; k++)
+            seen[use->args[k]] = 2;
+    }
+    for (i64 k = 0; k < r->atoms.n; k++) {
+        eg_atom *a = &r->atoms.at[k];
+        a->watch = S_MADE | (seen[a->cvar] > 1 ? S_MOVED : 0);
+        for (u32 j = 0; j < MIN(a->arity, 2); j++) {
+            if (seen[a->kids[j]] > 1)
+                a->watch |= a->commutative ? 3 * S_KID : (u32)S_KID << j;
+        }
+        if (r->dynamic >= 0 || r->hide_left) /* who knows what it reads; it hides what it finds */
+            a->watch = S_WHAT;
+    }
+}
+
 /* Left patterns and eq guards into atoms, then what a match must carry. */
 static void finish(scope *s, const sx *at, u32 nleft_vars)
 {
@@ -290,6 +318,7 @@ static void finish(scope *s, const sx *at, u32 nleft_vars)
         if (r->site[r->right.at[i].var].atom != EG_ROOT)
             keep_var(r, r->right.at[i].var);
     }
+    watch_columns(r);
     compile_right(s);
 }
 

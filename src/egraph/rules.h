@@ -24,6 +24,7 @@ typedef struct eg_atom {
     u32 op; /* EG_OP_CLASSES: a bare variable, any class */
     u32 head, payload_var, arity, cvar;
     bool commutative;
+    u32 watch; /* changes of a tuple that can make a match (S_MADE …) */
     u32 *kids; /* variables */
 } eg_atom;
 
@@ -106,15 +107,23 @@ typedef struct eg_matches {
     i64 count;
 } eg_matches;
 
+/* Is a tuple new since the watermark, for an atom that watches some changes? Its stamp says what
+ * changed at that time only, so a rule that slept through one takes any change. */
+static inline bool eg_is_new(u32 stamp, u32 watermark, u32 watch)
+{
+    u32 time = stamp >> S_TIME;
+    return time > watermark || (time == watermark && (stamp & watch));
+}
+
 /* ---- index.c ------------------------------------------------------------------------------- */
 
 /* The e-nodes of one operator by class, on a frozen e-graph: one run of memory instead of a walk
- * through lists. Tuples stamped at or after the watermark stand last in their class. */
+ * through lists. Tuples that are new (eg_is_new) stand last in their class. */
 typedef struct eg_range {
     u32 first, fresh, end, pad;
 } eg_range;
 typedef struct eg_class_index {
-    u32 op, watermark, class_ids, n, arity;
+    u32 op, watch, watermark, class_ids, n, arity;
     u64 work; /* spent on lists since the last search without the index */
     eg_range *range; /* by class id; NULL: not made */
     u32 *kids, *node; /* node: NULL unless asked for */
@@ -127,8 +136,8 @@ typedef struct eg_indexes {
 bool eg_index_room(eg *g, eg_indexes *all, u32 more);
 /* The index of an operator with one head and 1 to 4 operands, or NULL while lists that cost `work`
  * more are cheaper than making it. */
-const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watermark, bool nodes,
-                                   u32 work);
+const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watch, u32 watermark,
+                                   bool nodes, u32 work);
 /* The e-graph is going to change. */
 void eg_index_drop(eg *g, eg_indexes *all);
 void eg_index_free(eg *g, eg_indexes *all);

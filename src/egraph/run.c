@@ -241,7 +241,7 @@ static void loop(run *r, i64 margin)
             r->stop = EQF_STOP_GOAL;
             return;
         }
-        if (limits->iterations >= 0 && it >= limits->iterations) {
+        if ((limits->iterations >= 0 && it >= limits->iterations) || g->now == EG_LAST_TIME) {
             r->stop = EQF_STOP_ITERATIONS;
             return;
         }

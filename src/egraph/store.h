@@ -54,15 +54,10 @@ static inline u32 *rec_of_arity(char *const *chunk, u32 n, u32 arity)
     return (u32 *)chunk[i >> EG_SHIFT] + (size_t)(i & (EG_CHUNK - 1)) * (N_KIDS + 2 * arity);
 }
 
-/* Is n the e-node with this key? chunk: of the segment of the arity. */
-static inline __attribute__((always_inline)) bool same_key(const eg *g, char *const *chunk, u32 n,
-                                                           u32 head, u32 arity, const u32 *kids,
-                                                           bool commutative)
+/* Has a record of the arity, at most 4, this key? */
+static inline __attribute__((always_inline)) bool has_key(const u32 *rec, u32 head, u32 arity,
+                                                          const u32 *kids, bool commutative)
 {
-    u32 step = arity < EG_LONG ? 2 : 4;
-    if (UNLIKELY(n >> 29 != MIN(arity, EG_LONG)))
-        return false;
-    const u32 *rec = arity < EG_LONG ? rec_of_arity(chunk, n, arity) : eg_rec(g, n);
     if (UNLIKELY(rec[N_HEAD] != head))
         return false;
     if (LIKELY(arity == 2)) {
@@ -70,15 +65,35 @@ static inline __attribute__((always_inline)) bool same_key(const eg *g, char *co
         return (a == kids[0] && b == kids[1]) || (commutative && a == kids[1] && b == kids[0]);
     }
     for (u32 i = 0; i < arity; i++) {
-        if (rec[N_KIDS + step * i] != kids[i])
+        if (rec[N_KIDS + 2 * i] != kids[i])
             return false;
     }
     return true;
 }
 
-/* The first slot from i on that has the hash, or is empty. */
+/* Is n the e-node with this key? chunk: of the segment of the arity. */
+static inline __attribute__((always_inline)) bool same_key(const eg *g, char *const *chunk, u32 n,
+                                                           u32 head, u32 arity, const u32 *kids,
+                                                           bool commutative)
+{
+    if (UNLIKELY(n >> 29 != MIN(arity, EG_LONG)))
+        return false;
+    if (LIKELY(arity < EG_LONG))
+        return has_key(rec_of_arity(chunk, n, arity), head, arity, kids, commutative);
+    const u32 *rec = eg_rec(g, n);
+    bool same = rec[N_HEAD] == head;
+    for (u32 i = 0; i < arity && same; i++)
+        same = rec[N_KIDS + 4 * i] == kids[i];
+    return same;
+}
+
+/* The first slot from i on that has the hash, or is empty. It is one of the first two mostly, which
+ * of them nobody can foretell: no branch there. */
 static inline u32 seek(const u64 *slot, u32 mask, u32 i, u32 hash)
 {
+    u64 first = slot[i];
+    u32 on = ((u32)(first >> 32) != hash) & (first != 0);
+    i = (i + on) & mask;
     for (u64 s; (s = slot[i]) != 0 && (u32)(s >> 32) != hash;)
         i = (i + 1) & mask;
     return i;
@@ -152,12 +167,22 @@ static inline void set_next(eg *g, u32 cell, u32 value)
     *p = value;
 }
 
-/* The e-node changed: it belongs to the newest epoch of its operator. */
-static inline void restamp(eg *g, u32 n, u32 *rec)
+/* What child i is when it changes. */
+static inline u32 kid_changed(u32 i)
 {
-    if (rec[N_STAMP] >> 2 == g->now)
+    return i < 2 ? (u32)S_KID << i : S_MADE;
+}
+
+/* The e-node changed: it belongs to the newest epoch of its operator. */
+static inline void restamp(eg *g, u32 n, u32 *rec, u32 what)
+{
+    u32 stamp = rec[N_STAMP];
+    if (stamp >> S_TIME == g->now) {
+        if (what & ~stamp)
+            set_word(g, n, rec, N_STAMP, stamp | what);
         return;
-    set_word(g, n, rec, N_STAMP, g->now << 2 | (rec[N_STAMP] & S_FLAGS));
+    }
+    set_word(g, n, rec, N_STAMP, g->now << S_TIME | what | (stamp & S_FLAGS));
     log_push(g, g->lang->heads.at[rec[N_HEAD]].op, n);
 }
 
@@ -198,7 +223,7 @@ static inline u32 new_class(eg *g)
             g->data[k].n++;
     }
     g->parent[c] = EG_BODY | b;
-    *(eg_body *)eg_at(&g->body, b) = (eg_body){.self = c, .stamp = g->now << 2};
+    *eg_body_at(g, b) = (eg_body){.self = c, .stamp = g->now << 2};
     g->nclasses++;
     eg_log *l = &g->log[EG_OP_CLASSES];
     l->at[l->n++] = c;
@@ -224,7 +249,7 @@ static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 he
         arity < EG_LONG ? rec_of_arity(g->seg[arity].chunk, n, arity) : eg_rec(g, n);
     rec[N_HEAD] = head;
     rec[N_CLASS] = c;
-    rec[N_STAMP] = g->now << 2;
+    rec[N_STAMP] = g->now << S_TIME | S_MADE;
     rec[N_NEXT] = b->members;
     b->members = n;
     b->nmembers++;
