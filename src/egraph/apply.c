@@ -290,15 +290,16 @@ static bool apply_match(run *r, const eg_rule *rule, u32 state, match *m)
 /* Matches of a plain rule are applied a batch at a time, one e-node of the right side after the
  * other across the batch: what the hash-cons will touch for one is fetched while others are worked
  * on. Room for all is taken first. The order is fixed, so the outcome is. */
-enum { BATCH = 32 };
+enum { BATCH = 64 };
 
 typedef struct batch {
     run *r;
     const eg_rule *rule;
     u32 state, n, width;
-    i64 made; /* e-nodes */
+    i64 made, applied; /* e-nodes; matches that changed something */
     const u32 *rows; /* n of `width` words */
     u32 kid[4][BATCH], hash[BATCH], at[BATCH]; /* at: the slot where a probe may begin */
+    const u32 *rec[BATCH]; /* of the e-node that has the hash, if one of this arity has; NULL */
     u32 made_class[EG_MAX_BUILT][BATCH], made_node[EG_MAX_BUILT][BATCH]; /* nodes: explained only */
     u32 built_swaps[BATCH];
 } batch;
@@ -400,8 +401,10 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
     }
     for (u32 j = 0; j < n; j++) {
         u32 at = b->at[j] = seek(slot, mask, b->hash[j] & mask, b->hash[j]), found = (u32)slot[at];
-        if (found && LIKELY(found >> 29 == arity)) {
-            __builtin_prefetch(rec_of_arity(chunk, found, arity));
+        b->rec[j] = NULL;
+        if (LIKELY(found >> 29 == arity && found)) {
+            b->rec[j] = rec_of_arity(chunk, found, arity);
+            __builtin_prefetch(b->rec[j]);
             continue;
         }
         for (u32 i = 0; i < arity; i++) /* a new e-node joins lists */
@@ -419,9 +422,13 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
             hash = key_hash(head, arity, kids, commutative);
             where = hash & mask;
         }
-        u32 node = probe(g, slot, mask, hash, head, arity, kids, commutative, &where);
-        if (LIKELY(node)) {
-            const u32 *rec = rec_of_arity(chunk, node, arity);
+        const u32 *rec = b->rec[j];
+        u32 node = 0;
+        if (explain || !rec || !has_key(rec, head, arity, kids, commutative)) {
+            node = probe(g, slot, mask, hash, head, arity, kids, commutative, &where);
+            rec = node ? rec_of_arity(chunk, node, arity) : NULL;
+        }
+        if (LIKELY(rec != NULL)) {
             u32 c = rec[N_CLASS];
             if (explain) {
                 b->made_node[k][j] = node;
@@ -435,7 +442,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
                     link_root(b, j, node);
                 eg_union(g, target, c);
                 g->rule[b->state].stats.unions++;
-                g->rule[b->state].stats.applied++;
+                b->applied++;
                 r->changed = true;
                 /* what the union logged took of the room */
                 if (UNLIKELY(!log_ready(g, op, BATCH) || !log_ready(g, EG_OP_CLASSES, BATCH)) &&
@@ -457,7 +464,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
         if (root) {
             if (explain)
                 link_root(b, j, node);
-            g->rule[b->state].stats.applied++;
+            b->applied++;
         }
     }
     return true;
@@ -482,7 +489,7 @@ static void apply_batch(batch *b)
     run *r = b->r;
     eg *g = r->g;
     bool explain = g->options.explain, ok = true;
-    b->made = 0;
+    b->made = b->applied = 0;
     if (explain)
         memset(b->built_swaps, 0, sizeof b->built_swaps);
     for (u32 k = 0; k < rule->nbuilt && ok; k++) {
@@ -490,6 +497,7 @@ static void apply_batch(batch *b)
         ok = explain ? make_any(b, k, root, true) : make_any(b, k, root, false);
     }
     g->rule[b->state].stats.nodes += b->made;
+    g->rule[b->state].stats.applied += b->applied;
     r->changed |= b->made > 0;
     if (!ok)
         eg_stop_for_memory(r);
