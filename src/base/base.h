@@ -86,6 +86,9 @@ void *heap_resize(eqf_ctx *ctx, void *p, i64 old_size, i64 size);
 void heap_free(eqf_ctx *ctx, void *p, i64 size);
 /* As heap_resize, but NULL (and `p` untouched) when memory is out. size >= 1. */
 void *heap_try_resize(eqf_ctx *ctx, void *p, i64 old_size, i64 size);
+/* Bytes from..to of a block are going to be written soon: pages for them are taken at once rather
+ * than one by one. Does nothing where few are new or the pages are large. */
+void heap_touch(void *p, i64 from, i64 to);
 
 typedef struct arena arena;
 /* `limit` bytes at most (0: none); reaching it throws EQF_E_LIMIT. NULL when memory is out. */

@@ -64,6 +64,24 @@ static void *map_large(size_t size)
     return at + before;
 }
 
+/* A mapping grows by moving its pages: no copy, and at no time twice the memory. NULL: it could not
+ * be. */
+static void *grow_large(void *p, size_t old_size, size_t size)
+{
+#ifdef MREMAP_FIXED
+    void *to = map_large(size);
+    if (!to)
+        return NULL;
+    size_t held = whole_pages(old_size);
+    if (mremap(p, held, held, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to)
+        return to;
+    munmap(to, whole_pages(size));
+#else
+    (void)p, (void)old_size, (void)size;
+#endif
+    return NULL;
+}
+
 /* Large blocks are mappings: fewer page faults, fewer misses of the TLB, and no hole in the heap once
  * they are freed. */
 static void *resize_default(void *user, void *p, size_t old_size, size_t size)
@@ -78,6 +96,9 @@ static void *resize_default(void *user, void *p, size_t old_size, size_t size)
     }
     if (!was_large && !large && size)
         return realloc(p, size);
+    void *grown = was_large && large ? grow_large(p, old_size, size) : NULL;
+    if (grown)
+        return grown;
     void *to = large ? map_large(size) : size ? malloc(size) : NULL;
     if (!to && size)
         return NULL;
@@ -88,6 +109,20 @@ static void *resize_default(void *user, void *p, size_t old_size, size_t size)
     else
         free(p);
     return to;
+}
+
+void heap_touch(void *p, i64 from, i64 to)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (to - from < (i64)PAGE || is_large((size_t)to))
+        return;
+    const uintptr_t page = 4096, at = (uintptr_t)p; /* where pages are larger, nothing happens */
+    uintptr_t first = (at + (uintptr_t)from + page - 1) & ~(page - 1);
+    uintptr_t end = (at + (uintptr_t)to) & ~(page - 1);
+    (void)madvise((void *)first, end - first, MADV_POPULATE_WRITE);
+#else
+    (void)p, (void)from, (void)to;
+#endif
 }
 
 eqf_ctx *eqf_ctx_new(const eqf_allocator *allocator)

@@ -22,6 +22,7 @@ void *eg_resize(eg *g, void *p, i64 old_size, i64 size)
     }
     g->peak_bytes = MAX(g->peak_bytes, held);
     g->bytes += size - old_size;
+    heap_touch(q, old_size, size);
     return q;
 }
 
