@@ -1,7 +1,8 @@
 # Aliases only; the build is CMake's. `make help` lists them.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_BUILD = cmake --build --parallel $(JOBS) --preset
-CTEST = ctest --output-on-failure --parallel $(JOBS) --preset
+# one more than processors, since some tests mostly wait
+CTEST = ctest --output-on-failure --parallel $(shell expr $(JOBS) + 1) --preset
 
 all: ## build build/equiforge (says what to install when something is missing)
 	@tools/deps --check
