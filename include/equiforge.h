@@ -430,7 +430,16 @@ typedef struct eqf_try {
     double bound_us, us; /* what a model expects at least, and what was measured; 0: not known */
     int64_t kernels;
     bool taken, failed; /* it was the best until then; it could not be built, or was wrong */
+    bool rolls;         /* some reduction uses the results of others so far */
+    const char *reductions; /* "max over T, + over T"; "": parts that were put together */
+    const char *why;        /* it failed, or was not taken though it was fast enough; "" */
 } eqf_try;
+/* The least that candidates of one kind would cost, also of those that were not kept. */
+typedef struct eqf_least {
+    int64_t kernels;
+    bool rolls;
+    double bound_us;
+} eqf_least;
 typedef struct eqf_growth {
     const char *rule;
     int64_t matches, enodes; /* e-nodes that it added */
@@ -442,6 +451,12 @@ typedef struct eqf_searched {
     size_t try_count;
     const eqf_growth *rules;
     size_t rule_count;
+    const eqf_try *untried; /* found, and not built before the budget ended; most promising first */
+    size_t untried_count;
+    const eqf_least *least; /* fewest kernels first; none: there was no search */
+    size_t least_count;
+    int64_t looked_at; /* candidates that were priced */
+    bool complete;     /* no limit was met: there are no others */
 } eqf_searched;
 
 typedef struct eqf_explanation {

@@ -119,6 +119,12 @@ void cli_end_progress(void);
 /* A page about a package; false when it cannot be written. */
 bool cli_write_html(FILE *f, const char *package, const eqf_explanation *x, bool replayed);
 
+/* ---- whynot.c ---------------------------------------------------------------------------------
+ */
+
+/* Prints what stopped candidates like `form`; an exit code. */
+int cli_why_not(cli_args *args, const char *form, const eqf_explanation *x);
+
 /* ---- verbs ------------------------------------------------------------------------------------
  */
 

@@ -195,7 +195,10 @@ int cli_explain(cli_args *args)
         return cli_fail_status(args, s, read);
     const char *page = cli_value(args, "--html");
     int code = page ? write_page(args, page, x, replays) : EXIT_DONE;
-    if (code == EXIT_DONE)
+    const char *form = cli_value(args, "--why-not");
+    if (code == EXIT_DONE && form)
+        code = cli_why_not(args, form, x);
+    else if (code == EXIT_DONE)
         (args->json ? print_json : print_explanation)(args, x, replays);
     bool holds = !replays || x->checked;
     eqf_explanation_free(x);

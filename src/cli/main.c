@@ -83,6 +83,9 @@ static const cli_option explain_options[] = {
     {"--proof", NULL, "replays the derivation with the independent checker"},
     {"--html", "F", "writes a page with all of it, candidates and e-graphs"},
     {"--form", NULL, "also prints what the kernels compute, as .eqf"},
+    {"--why-not", "FORM",
+     "which candidate is most like FORM, and what stopped it: \"one kernel\", \"3 kernels and rolling\", "
+     "\"nothing rolling\", \"max over T\""},
     {NULL, NULL, NULL},
 };
 
@@ -147,13 +150,14 @@ static const cli_verb verbs[] = {
      "bandwidth, measured on the spot, would allow (the roofline).\n\n"
      "  equiforge bench model.pkg --threads 1",
      bench_options, cli_bench, 1, 1},
-    {"explain", "PKG [--proof] [--html F]", "Shows how a package was derived.",
+    {"explain", "PKG [--proof] [--html F] [--why-not FORM]", "Shows how a package was derived.",
      "The parts that were searched, the steps from each to the form that was chosen, by rule, and\n"
      "the kernels with their work. --proof replays every step from the package's files alone, with\n"
      "a checker that shares no code with the search; exit 4 when one does not hold. From the form to\n"
      "the kernels the evidence is numeric: `run --check` repeats it.\n\n"
      "  equiforge explain model.pkg\n"
-     "  equiforge explain model.pkg --proof",
+     "  equiforge explain model.pkg --proof\n"
+     "  equiforge explain model.pkg --why-not \"one kernel\"",
      explain_options, cli_explain, 1, 1},
     {"rules list", "[--document]", "Lists the rewrite rules in force.",
      "A rule's family, name, what it does to rounding, its two sides and its guards.",

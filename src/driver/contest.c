@@ -38,11 +38,14 @@ void contest_search(contest *c, f64 seconds, i64 most)
     eqf_ctx_clear(m->ctx); /* too large for one search: it stays as it is */
 }
 
-static bool is_better(const making *first, const making *x)
+static bool is_faster(const making *x)
 {
     const verified *v = &x->verified;
-    if (!(v->least_us < FASTER * v->rival_least_us) || v->median_us > v->rival_median_us)
-        return false;
+    return v->least_us < FASTER * v->rival_least_us && v->median_us <= v->rival_median_us;
+}
+
+static bool is_accurate(const making *first, const making *x)
+{
     f64 factor = first->options.accuracy == EQF_STRICT ? 1.1 : 2;
     for (i64 i = 0; i < x->ir->outputs.n && first->options.accuracy != EQF_FAST; i++) {
         f64 floor = (dtype)x->ir->outputs.at[i].dtype == DT_f32
@@ -86,7 +89,7 @@ static void refuse(making *first)
     vec_push(first->shared, first->refused, arena_strdup(first->shared, file));
 }
 
-bool contest_try(contest *c, const ir_program *form, f64 bound_us)
+bool contest_try(contest *c, const ir_program *form, const ex_candidate *from)
 {
     making *first = c->first;
     eqf_ctx *ctx = first->ctx;
@@ -98,17 +101,23 @@ bool contest_try(contest *c, const ir_program *form, f64 bound_us)
     m->kernels = (kn_kernels){0};
     m->package = (rt_package){0};
     m->rival = c->best_directory;
-    volatile bool taken = false;
+    volatile bool taken = false, exact = true;
     trap t;
     TRY (ctx, t) {
         make_package(m, c->path);
-        taken = is_better(first, m);
+        exact = is_accurate(first, m);
+        taken = exact && is_faster(m);
         if (taken && c->is_published)
             make_publish(m, c->path);
     }
+    const char *why = t.status && eqf_diag_count(ctx) ? eqf_diag_get(ctx, 0).message
+                      : t.status                      ? "it could not be built"
+                      : exact                         ? ""
+                                                      : "its error is larger than is allowed";
     vec_push(first->a, &c->tries,
-             ((tried){bound_us, t.status ? 0 : m->verified.median_us, m->package.kernel_count,
-                      taken && !t.status, t.status != EQF_OK}));
+             ((tried){from, t.status ? 0 : m->verified.median_us,
+                      from ? from->kernels : m->package.kernel_count,
+                      taken && !t.status, t.status != EQF_OK, arena_strdup(first->a, why)}));
     first->reference = m->reference;
     first->report.verify_s = m->report.verify_s;
     if (taken && t.status == EQF_OK) {

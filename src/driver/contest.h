@@ -6,11 +6,13 @@
 #include "driver/making.h"
 #include "partition/partition.h"
 
-/* A form that was built. */
+/* A form that was built, or could not be. */
 typedef struct tried {
-    f64 bound_us, us; /* 0: not known, not timed */
+    const ex_candidate *form; /* NULL: parts that were put together */
+    f64 us;                   /* 0: not timed */
     i64 kernels;
     bool taken, failed;
+    const char *why; /* it was not taken though it was fast enough, or failed; "" */
 } tried;
 
 typedef struct contest {
@@ -35,8 +37,8 @@ contest *contest_new(making *first, const char *path, bool is_published);
 void contest_search(contest *c, f64 seconds, i64 most);
 /* Builds, verifies and times a form: it is the best if it is faster beyond noise and as accurate as asked
  * for. What is wrong with it is its own, and counted in the report; one that is not done when the
- * budget ends is neither. `bound_us`: what a model expects of it, 0 without. Throws what is wrong with the machine, and EQF_E_INTERRUPTED. */
-bool contest_try(contest *c, const ir_program *form, f64 bound_us);
+ * budget ends is neither. `from`: what the search says of it, NULL without. Throws what is wrong with the machine, and EQF_E_INTERRUPTED. */
+bool contest_try(contest *c, const ir_program *form, const ex_candidate *from);
 
 /* ---- parts.c ---------------------------------------------------------------------------------- */
 

@@ -192,6 +192,24 @@ static const char *text_in(const explaining *x, const json_t *object, const char
     return text ? arena_strdup(x->a, text) : "";
 }
 
+static const eqf_try *read_tries(const explaining *x, const json_t *list)
+{
+    size_t n = json_array_size(list);
+    eqf_try *at = NEW_N(x->a, eqf_try, n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *t = json_array_get(list, i);
+        at[i] = (eqf_try){number_in(t, "bound_us"),
+                          number_in(t, "us"),
+                          count_in(t, "kernels"),
+                          json_is_true(json_object_get(t, "taken")),
+                          json_is_true(json_object_get(t, "failed")),
+                          json_is_true(json_object_get(t, "rolls")),
+                          text_in(x, t, "reductions"),
+                          text_in(x, t, "why")};
+    }
+    return at;
+}
+
 static void read_search(const explaining *x, const json_t *from, eqf_searched *out)
 {
     const json_t *tries = json_object_get(from, "tries"), *rules = json_object_get(from, "rules");
@@ -199,19 +217,25 @@ static void read_search(const explaining *x, const json_t *from, eqf_searched *o
     out->as_read_us = number_in(from, "as_read_us");
     out->try_count = json_array_size(tries);
     out->rule_count = json_array_size(rules);
-    eqf_try *at = NEW_N(x->a, eqf_try, out->try_count);
-    for (size_t i = 0; i < out->try_count; i++) {
-        const json_t *t = json_array_get(tries, i);
-        at[i] = (eqf_try){number_in(t, "bound_us"), number_in(t, "us"), count_in(t, "kernels"),
-                          json_is_true(json_object_get(t, "taken")),
-                          json_is_true(json_object_get(t, "failed"))};
+    out->looked_at = count_in(from, "looked_at");
+    out->complete = json_is_true(json_object_get(from, "complete"));
+    out->tries = read_tries(x, tries);
+    out->untried = read_tries(x, json_object_get(from, "untried"));
+    out->untried_count = json_array_size(json_object_get(from, "untried"));
+    const json_t *least = json_object_get(from, "least");
+    eqf_least *kinds = NEW_N(x->a, eqf_least, json_array_size(least));
+    for (size_t i = 0; i < json_array_size(least); i++) {
+        const json_t *k = json_array_get(least, i);
+        kinds[i] = (eqf_least){count_in(k, "kernels"), json_is_true(json_object_get(k, "rolls")),
+                               number_in(k, "bound_us")};
     }
+    out->least = kinds;
+    out->least_count = json_array_size(least);
     eqf_growth *rule = NEW_N(x->a, eqf_growth, out->rule_count);
     for (size_t i = 0; i < out->rule_count; i++) {
         const json_t *r = json_array_get(rules, i);
         rule[i] = (eqf_growth){text_in(x, r, "name"), count_in(r, "matches"), count_in(r, "enodes")};
     }
-    out->tries = at;
     out->rules = rule;
 }
 

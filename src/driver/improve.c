@@ -92,7 +92,7 @@ static void join_parts(improving *x)
                                    m->report.unfused_us));
         m->subgraphs = next->cut.use_count;
         m->distinct_subgraphs = next->cut.part_count;
-        if (contest_try(x->whole, parts_join(m->a, m->ir, next), 0)) {
+        if (contest_try(x->whole, parts_join(m->a, m->ir, next), NULL)) {
             x->chosen = next;
             x->forms = arena_copy(m->a, next->joined,
                                   next->cut.part_count * (i64)sizeof *next->joined);
@@ -134,7 +134,7 @@ static bool try_round(improving *x, i64 round)
                                    (long long)c->next + 1, (long long)c->found.n, of,
                                    m->report.best_us, m->report.unfused_us));
         const ex_candidate *form = &c->found.at[c->next++];
-        if (contest_try(c, form->program, form->bound_us) && c == x->whole)
+        if (contest_try(c, form->program, form) && c == x->whole)
             x->chosen = NULL;
         any = true;
     }
@@ -250,19 +250,47 @@ static const char *derivation(improving *x, arena *a)
     return str_text(&text);
 }
 
+static const char *boolean(bool x)
+{
+    return x ? "true" : "false";
+}
+
+/* What the search says of a candidate, without the end; NULL: parts that were put together. */
+static void add_form(str *s, const ex_candidate *c)
+{
+    str_printf(s, "{\"bound_us\":%.6g,\"rolls\":%s,\"reductions\":\"", c ? c->bound_us : 0,
+               boolean(c && c->rolls));
+    for (i64 i = 0; c && i < c->reduction_count; i++)
+        str_printf(s, "%s%s over %s", i ? ", " : "", c->reductions[i].name, c->reductions[i].over);
+    str_add(s, "\"");
+}
+
 static void add_contest(str *s, const char *of, const contest *c)
 {
-    str_printf(s, "{\"of\":\"%s\",\"as_read_us\":%.6g,\"tries\":[", of,
-               c->first->verified.median_us);
+    str_printf(s, "{\"of\":\"%s\",\"as_read_us\":%.6g,\"looked_at\":%lld,\"complete\":%s,\n \"tries\":[", of,
+               c->first->verified.median_us, (long long)c->found.distinct, boolean(c->found.complete));
     for (i64 i = 0; i < c->tries.n; i++) {
         const tried *t = &c->tries.at[i];
-        str_printf(s,
-                   "%s{\"bound_us\":%.6g,\"us\":%.6g,\"kernels\":%lld,\"taken\":%s,"
-                   "\"failed\":%s}",
-                   i ? "," : "", t->bound_us, t->us, (long long)t->kernels,
-                   t->taken ? "true" : "false", t->failed ? "true" : "false");
+        str_add(s, i ? ",\n  " : "");
+        add_form(s, t->form);
+        str_printf(s, ",\"us\":%.6g,\"kernels\":%lld,\"taken\":%s,\"failed\":%s,\"why\":", t->us,
+                   (long long)t->kernels, boolean(t->taken), boolean(t->failed));
+        str_add_json(s, t->why);
+        str_add(s, "}");
     }
-    str_add(s, "],\"rules\":[");
+    str_add(s, "],\n \"untried\":[");
+    for (i64 i = c->next; i < c->found.n; i++) {
+        str_add(s, i > c->next ? ",\n  " : "");
+        add_form(s, &c->found.at[i]);
+        str_printf(s, ",\"kernels\":%lld}", (long long)c->found.at[i].kernels);
+    }
+    str_add(s, "],\n \"least\":[");
+    for (i64 i = 0; i < c->found.least_count; i++) {
+        const ex_least *x = &c->found.least[i];
+        str_printf(s, "%s{\"kernels\":%lld,\"rolls\":%s,\"bound_us\":%.6g}", i ? "," : "",
+                   (long long)x->kernels, boolean(x->rolls), x->bound_us);
+    }
+    str_add(s, "],\n \"rules\":[");
     for (i64 i = 0, n = 0; i < c->rule_count; i++) {
         if (!c->rules[i].stats.matches)
             continue;

@@ -56,11 +56,21 @@ typedef struct ex_candidate {
     f64 flops, bytes, bound_us;
     const ex_reduction *reductions; /* in the order of the program, each term once */
     i64 reduction_count;
+    bool rolls; /* some reduction uses the results of others so far */
 } ex_candidate;
+
+/* The least that candidates of a kind would cost. */
+typedef struct ex_least {
+    i64 kernels;
+    bool rolls;
+    f64 bound_us;
+} ex_least;
 
 typedef struct ex_report {
     ex_candidate *at; /* cheapest first */
     i64 n;
+    const ex_least *least; /* of all that were looked at; fewest kernels first */
+    i64 least_count;
     i64 expanded, pruned; /* states */
     i64 sets;             /* structures */
     i64 distinct;         /* candidates that were looked at, of which the list is the best */

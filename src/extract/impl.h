@@ -127,6 +127,7 @@ typedef struct ex_ranking {
     const ex_options *options;
     i64 most, tried, distinct;
     VEC(ex_ranked) best; /* cheapest first */
+    VEC(ex_least) least; /* fewest kernels first */
     /* the present structure */
     const ex_structure *at;
     eqf_node *chosen;

@@ -367,6 +367,8 @@ static void name_reductions(arena *a, const ir_program *p, ex_candidate *out)
     }
     out->reductions = all.at;
     out->reduction_count = all.n;
+    for (u32 k = 1; k < (u32)p->nodes.n; k++)
+        out->rolls |= p->nodes.at[k].op == IR_comp && p->nodes.at[k].arg_count > 1;
 }
 
 void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool parameters_are_inputs,

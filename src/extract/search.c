@@ -61,10 +61,30 @@ static bool has_same_kernels(const ex_candidate *x, const ex_candidate *y)
     return same;
 }
 
+static void note_least(ex_ranking *q, const ex_candidate *c)
+{
+    i64 at = 0;
+    for (; at < q->least.n; at++) {
+        ex_least *x = &q->least.at[at];
+        if (x->kernels > c->kernels || (x->kernels == c->kernels && x->rolls > c->rolls))
+            break;
+        if (x->kernels == c->kernels && x->rolls == c->rolls) {
+            x->bound_us = MIN(x->bound_us, c->bound_us);
+            return;
+        }
+    }
+    ex_least x = {c->kernels, c->rolls, c->bound_us};
+    vec_push(q->a, &q->least, x);
+    for (i64 i = q->least.n - 1; i > at; i--)
+        q->least.at[i] = q->least.at[i - 1];
+    q->least.at[at] = x;
+}
+
 f64 ex_consider(ex_ranking *q, u32 set)
 {
     arena *own = arena_child(q->a);
     ex_candidate c = candidate_of(q, own, set);
+    note_least(q, &c);
     bool is_known = false;
     for (i64 i = 0; i < q->seen.n; i++)
         is_known |= q->seen.at[i] == set;
@@ -253,6 +273,8 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     report.expanded = counts.expanded;
     report.pruned = counts.pruned;
     report.distinct = q.distinct;
+    report.least = arena_copy(a, q.least.at, q.least.n * (i64)sizeof *q.least.at);
+    report.least_count = q.least.n;
     report.tried = q.tried;
     report.is_cut_short = s->is_cut_short || s->is_over;
     report.complete = is_all && !s->is_over;

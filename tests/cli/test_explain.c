@@ -74,6 +74,91 @@ static void what_was_chosen_is_explained(void **state)
     assert_non_null(strstr(last_line(s.out), "\"error\""));
 }
 
+static json_t *why_not(const char *form)
+{
+    char command[200];
+    snprintf(command, sizeof command, "$E explain best.pkg --json --why-not '%s'", form);
+    assert_int_equal(tool(&s, command), 0);
+    json_t *o = json_loads(last_line(s.out), 0, NULL);
+    assert_non_null(o);
+    assert_int_equal(json_array_size(json_object_get(o, "searches")), 1);
+    return o;
+}
+
+static const char *status_in(const json_t *o)
+{
+    return json_string_value(json_object_get(json_array_get(json_object_get(o, "searches"), 0), "status"));
+}
+
+/* A candidate of the report that is as it is asked for, in so many kernels, or rolling; NULL: none. */
+static const json_t *reported(const json_t *search, long long kernels, bool rolling)
+{
+    static const char *const lists[] = {"tries", "untried"};
+    size_t i;
+    json_t *t;
+    for (int k = 0; k < 2; k++)
+        json_array_foreach(json_object_get(search, lists[k]), i, t)
+            if (json_string_length(json_object_get(t, "reductions")) &&
+                (!kernels || json_integer_value(json_object_get(t, "kernels")) == kernels) &&
+                (!rolling || json_is_true(json_object_get(t, "rolls"))))
+                return t;
+    return NULL;
+}
+
+/* What is said of a form is what the report has of the candidates that are so. */
+static void what_was_not_chosen_is_explained(void **state)
+{
+    (void)state;
+    assert_int_equal(tool(&s, "cat best.pkg/report.json"), 0);
+    json_t *report = json_loads(s.out, 0, NULL);
+    assert_non_null(report);
+    const json_t *search = json_array_get(json_object_get(report, "searches"), 0);
+    assert_true(json_integer_value(json_object_get(search, "looked_at")) >= 4);
+    assert_true(json_array_size(json_object_get(search, "least")) >= 2);
+    static const struct {
+        const char *form;
+        long long kernels;
+        bool rolling;
+    } forms[] = {{"one kernel", 1, false},  {"1 kernel", 1, false},
+                 {"rolling", 0, true},      {"two kernels and rolling", 2, true},
+                 {"nine kernels", 9, false}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        json_t *o = why_not(forms[i].form);
+        const json_t *a = json_array_get(json_object_get(o, "searches"), 0);
+        const json_t *nearest = json_object_get(a, "nearest");
+        bool is_so = json_is_true(json_object_get(a, "is_so"));
+        assert_int_equal(is_so, reported(search, forms[i].kernels, forms[i].rolling) != NULL);
+        assert_true(json_is_object(nearest));
+        if (is_so && forms[i].kernels)
+            assert_int_equal(json_integer_value(json_object_get(nearest, "kernels")), forms[i].kernels);
+        if (is_so && forms[i].rolling)
+            assert_true(json_is_true(json_object_get(nearest, "rolls")));
+        const char *status = status_in(o);
+        bool says_absent = strcmp(status, "dearer") == 0 || strcmp(status, "not found") == 0 ||
+                           strcmp(status, "not reached") == 0;
+        assert_int_equal(says_absent, !is_so);
+        assert_true(json_string_length(json_object_get(a, "reason")) > 0);
+        json_decref(o);
+    }
+    json_t *o = why_not("nine kernels"); /* the space of so small a program is looked at whole */
+    assert_string_equal(status_in(o), "not found");
+    json_decref(o);
+    o = why_not("max over K");
+    assert_true(json_is_true(json_object_get(json_array_get(json_object_get(o, "searches"), 0), "is_so")));
+    json_decref(o);
+    o = why_not("min over K");
+    assert_string_equal(status_in(o), "not found");
+    json_decref(o);
+    json_decref(report);
+    assert_int_equal(tool(&s, "$E explain best.pkg --why-not 'one kernel'"), 0);
+    assert_non_null(strstr(s.out, "the program: why not one kernel"));
+    assert_int_equal(tool(&s, "$E explain read.pkg --why-not 'one kernel'"), 0);
+    assert_non_null(strstr(s.out, "without a search"));
+    assert_int_equal(tool(&s, "$E explain best.pkg --why-not 'one kernle'"), 2);
+    assert_int_equal(tool(&s, "$E explain best.pkg --why-not 'zero kernels'"), 2);
+    assert_int_equal(tool(&s, "$E explain best.pkg --why-not ''"), 2);
+}
+
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
@@ -90,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packages_as_they_were_read),
         cmocka_unit_test(what_was_chosen_is_explained),
+        cmocka_unit_test(what_was_not_chosen_is_explained),
         cmocka_unit_test(what_is_wrong_is_said),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
