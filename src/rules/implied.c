@@ -5,12 +5,13 @@
 typedef struct lister {
     arena *a;
     rl_implied_list *out;
+    const char *source; /* of what is listed now */
 } lister;
 
 static void list(const lister *l, const char *family, const char *name, rl_fp fp, const char *left,
                  const char *right, const char *when, const char *doc)
 {
-    rl_implied one = {arena_strdup(l->a, name), family, left, right, when, doc, fp};
+    rl_implied one = {arena_strdup(l->a, name), family, left, right, when, doc, l->source, fp};
     vec_push(l->a, l->out, one);
 }
 
@@ -103,15 +104,23 @@ static void list_gather(const lister *l)
              "(free (join (from ?P) (to ?P)) ?K)", "on operands that have the dims of the map");
 }
 
-/* Steps that are derived, not matched: what they are found and judged by is in fuse.c, visit.c. */
-static void list_fusion(const lister *l)
+/* Steps that are derived, not matched: what is found in one file is judged by fuse_prove.c. */
+static void list_fusion(lister *l)
 {
     static const char reduction[] = "(reduce R ?x :par ?P)";
+    l->source = "src/rules/bundle.c";
     list(l, "fusion", "bundle.plain", RL_EXACT, reduction,
-         "(get (loop (comp R ?x) ... :par ?P) (comp R ?x))", "",
+         "(get (loop (comp R ?x) (comp Q ?y) ... :par ?P) (comp R ?x))", "",
          "beside reductions over the same axes that need not each other's results");
-    list(l, "fusion", "bundle.join", RL_EXACT, "(get (loop ?c ... :par ?P) ?c)",
-         "(get (loop ?c ?d ... :par ?P) ?c)", "", "with what the other component needs");
+    list(l, "fusion", "bundle.join", RL_EXACT, "(get (loop ?c :par ?P) ?c)",
+         "(get (loop ?c ?d ... :par ?P) ?c)", "", "plain components of two loops in one");
+    list(l, "fusion", "bundle.rolled", RL_EXACT, "(get (loop ?s ?c :par ?P) ?c)",
+         "(get (loop ?s ?c ?d ... :par ?P) ?c)", "",
+         "rolled ones, with the producers that both need, each once");
+    l->source = "src/rules/fuse.c";
+    list(l, "fusion", "bundle.single", RL_EXACT, "(get (loop (comp R ?x) ... :par ?P) (comp R ?x))",
+         reduction, "", "a component that uses no other is its reduction");
+    l->source = "src/rules/chain.c";
     list(l, "fusion", "loop.rolled", RL_REASSOCIATED, reduction,
          "(get (loop ?s (comp R ?y ?h ?s) :par ?P) (comp R ?y ?h ?s))", "",
          "where ?x needs the result of ?s: ?y is ?x with results so far, ?h moves what was "
@@ -122,30 +131,57 @@ static void list_fusion(const lister *l)
     list(l, "fusion", "loop.reducer", RL_REASSOCIATED, reduction,
          "(get (loop (comp REDUCER ?leaf ... :result k) ... :par ?P) ...)", "",
          "any other repair: a state of several slots");
+    l->source = "src/rules/visit.c";
     list(l, "fusion", "visit", RL_EXACT, "(loop ?c ... :par ?P)",
          "(loop ?c ... :par ?P :visit RANGES)", "",
          "where a mask leaves other tiles without effect");
     list(l, "fusion", "visit.approx", RL_APPROXIMATE, "(loop ?c ... :par ?P)",
          "(loop ?c ... :par ?P :visit RANGES)", "",
          "the same for a mask with a large negative number, where every row has a live position");
+}
+
+/* What holds by how e-nodes are made, and what extraction decides. */
+static void list_structure(lister *l)
+{
+    static const char unordered[] = "operands of an unordered operator come in one order";
+    l->source = "src/rules/graph.c";
     list(l, "structural", "normalise", RL_EXACT, "(loop ?d ?c ?c ... :par ?P)",
          "(loop ?c ?d ... :par ?P)", "", "components are a set");
+    list(l, "structural", "commute", RL_EXACT, "(op ?y ?x)", "(op ?x ?y)", "", unordered);
+    l->source = "src/rules/generate.c";
+    list(l, "structural", "view-of-combination", RL_EXACT, "(view (comb ?t :par ?V) :par ?V)",
+         "?t", "", "a tile of a combination is that tile");
+    l->source = "src/rules/transfer.c";
+    list(l, "structural", "view-of-less", RL_EXACT, "(view ?x :par ?V)",
+         "(view ?x :par (meet ?V ?x))", "", "axes whose dim a value lacks cut nothing");
+    list(l, "structural", "map-of-less", RL_EXACT, "(map ?x :map ?P)", "?x", "(free (from ?P) ?x)",
+         "a map of dims that a value lacks does nothing");
+    l->source = "src/rules/enter.c";
+    list(l, "structural", "spell-square", RL_EXACT, "(mul ?x ?x)", "(square ?x)", "",
+         "one spelling when a program is read; (pow ?x 2) likewise");
+    list(l, "structural", "spell-recip", RL_REASSOCIATED, "(div 1 ?x)", "(recip ?x)", "",
+         "and (recip (sqrt ?x)) is (rsqrt ?x)");
+    l->source = "src/extract/form.c";
+    list(l, "storage", "store", RL_EXACT, "?t", "(view (comb ?t :par ?V) :par ?V)", "(same ?V ?t)",
+         "a tile may be stored and read again: no e-node, a bit that extraction sets");
 }
 
 void rl_list_implied(arena *a, rl_implied_list *out)
 {
-    lister l = {a, out};
+    lister l = {a, out, ""};
     list_fusion(&l);
+    list_structure(&l);
+    l.source = "src/rules/join.c";
     list(&l, "algebra", "join-products", RL_REASSOCIATED,
          "(add (matmul ?x ?a :axis ?K) (matmul ?y ?b :axis ?L))",
          "(matmul (concat ?x ?y :axis (?K ?L) :to ?K+?L) (concat ?a ?b :axis (?K ?L) :to ?K+?L) "
          ":axis ?K+?L)",
          "(and (const ?a ?b) (not (const ?x)) (not (const ?y)))",
          "each contracts one dim, which the other product does not have");
+    l.source = "src/rules/generate.c";
     list(&l, "refinement", "combine", RL_EXACT, "?x", "(comb (view ?x :par ?V) :par ?V)",
          "(same ?V ?x)", "where it has a view along all of its dims, and is computed");
-    list(&l, "structural", "view-of-combination", RL_EXACT, "(view (comb ?t :par ?V) :par ?V)",
-         "?t", "", "");
+    l.source = "";
     for (ir_op op = IR_NO_OP + 1; op < IR_OP_COUNT; op++) {
         switch (rl_transfer_of(op)) {
         case RL_POINTWISE:

@@ -185,6 +185,7 @@ void rl_ruleset_document(str *out, const rl_ruleset *set);
 /* The rules that operators' rows imply: for readers (implied.c). */
 typedef struct rl_implied {
     const char *name, *family, *left, *right, *when, *doc; /* "" where there is none */
+    const char *source; /* the file that has it; "": it follows from an operator's row */
     rl_fp fp;
 } rl_implied;
 typedef VEC(rl_implied) rl_implied_list;

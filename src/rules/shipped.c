@@ -27,6 +27,32 @@ rl_ruleset *rl_ruleset_shipped(arena *a)
     return set;
 }
 
+static void document_rule(str *out, const char *name, const char *left, const char *right,
+                          const char *when, const char *doc, rl_fp fp)
+{
+    str_printf(out, "| %s | `%s` → `%s`", name, left, right);
+    if (*when)
+        str_printf(out, " when `%s`", when);
+    str_printf(out, " | %s | %s |\n", doc, rl_fp_name(fp));
+}
+
+/* Those that no file has and no operator's row implies. */
+static void document_engine(str *out, arena *a)
+{
+    rl_implied_list all = {0};
+    rl_list_implied(a, &all);
+    str_add(out, "\n## Rules of the engine\n\nThey make dims, loops and ranges, or hold by how terms are "
+                 "made; `R` and `Q` stand for reducers, `op` and `map` for operators.\n\n"
+                 "| rule | | what for | rounding |\n|---|---|---|---|\n");
+    for (i64 i = 0; i < all.n; i++) {
+        const rl_implied *r = &all.at[i];
+        if (!*r->source)
+            continue;
+        document_rule(out, arena_printf(a, "%s (%s, `%s`)", r->name, r->family, r->source), r->left,
+                      r->right, r->when, r->doc, r->fp);
+    }
+}
+
 void rl_ruleset_document(str *out, const rl_ruleset *set)
 {
     str_add(out,
@@ -48,21 +74,18 @@ void rl_ruleset_document(str *out, const rl_ruleset *set)
         const rl_rule *r = set->rules.at[i];
         if (strcmp(family, r->family) != 0) {
             family = r->family;
-            str_printf(out, "\n## %s\n\n| rule | | rounding |\n|---|---|---|\n", family);
+            str_printf(out, "\n## %s (`%s`)\n\n| rule | | what for | rounding |\n|---|---|---|---|\n",
+                       family, r->file);
         }
-        str_printf(out, "| %s | `", r->name);
-        sx_print(out, r->left_text);
-        str_add(out, "` → `");
-        sx_print(out, r->right_text);
-        str_add(out, "`");
-        if (r->when_text) {
-            str_add(out, " when `");
-            sx_print(out, r->when_text);
-            str_add(out, "`");
-        }
-        str_printf(out, "%s%s | %s |\n", r->doc ? "; " : "", r->doc ? r->doc : "",
-                   rl_fp_name(r->fp));
+        str s[3] = {str_new(set->a), str_new(set->a), str_new(set->a)};
+        sx_print(&s[0], r->left_text);
+        sx_print(&s[1], r->right_text);
+        if (r->when_text)
+            sx_print(&s[2], r->when_text);
+        document_rule(out, r->name, str_text(&s[0]), str_text(&s[1]), r->when_text ? str_text(&s[2]) : "",
+                      r->doc ? r->doc : "", r->fp);
     }
+    document_engine(out, set->a);
     str_add(
         out,
         "\n## Rules that operators imply\n\n"
@@ -83,8 +106,5 @@ void rl_ruleset_document(str *out, const rl_ruleset *set)
         "| anything else | is stored, then read | is stored, then read |\n\n"
         "A value that is computed by tiles is their combination: `x` = `(comb (view x V) V)`, V "
         "the axes of all its dims.\nWhere a dim of K is split into an outer and an inner part, "
-        "every reduction over K goes over the inner part first.\n"
-        "A sum of products with constant weights is one product over a dim that both contracted ones "
-        "make:\n`(add (matmul x a :axis K) (matmul y b :axis L))` = `(matmul (concat x y) (concat a b) "
-        ":axis K+L)`.\n");
+        "every reduction over K goes over the inner part first.\n");
 }

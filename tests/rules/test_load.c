@@ -170,12 +170,50 @@ static void the_page_is_up_to_date(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* Each family has at least as many rules as the paper counts in its Table 1, each with what it is for. */
+static void families_are_complete(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *families[2];
+        i64 least;
+    } wanted[] = {
+        {{"algebra"}, 21},     {{"refinement"}, 10},           {{"propagation"}, 73},
+        {{"fusion"}, 9},       {{"structure", "structural"}, 6}, {{"storage"}, 1},
+    };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    rl_ruleset *set = rl_ruleset_shipped(a);
+    rl_implied_list implied = {0};
+    rl_list_implied(a, &implied);
+    for (i64 k = 0; k < COUNT_OF(wanted); k++) {
+        i64 n = 0;
+        for (i64 f = 0; f < 2 && wanted[k].families[f]; f++) {
+            for (i64 i = 0; i < set->rules.n; i++)
+                n += strcmp(set->rules.at[i]->family, wanted[k].families[f]) == 0;
+            for (i64 i = 0; i < implied.n; i++)
+                n += strcmp(implied.at[i].family, wanted[k].families[f]) == 0;
+        }
+        if (n < wanted[k].least)
+            fail_msg("%s: %lld rules", wanted[k].families[0], (long long)n);
+    }
+    for (i64 i = 0; i < set->rules.n; i++)
+        if (!set->rules.at[i]->doc)
+            fail_msg("%s says not what it is for", set->rules.at[i]->name);
+    for (i64 i = 0; i < implied.n; i++)
+        for (i64 k = 0; k < i; k++)
+            assert_string_not_equal(implied.at[i].name, implied.at[k].name);
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_places),    cmocka_unit_test(others_are_read_on),
         cmocka_unit_test(malformed_text_throws), cmocka_unit_test(damaged_text_is_refused),
         cmocka_unit_test(a_rule_prints),         cmocka_unit_test(the_page_is_up_to_date),
+        cmocka_unit_test(families_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
