@@ -44,8 +44,9 @@ void ir_apply(ir_program *p, ir_term lambda, const ir_term *args, i64 n, ir_term
         lambda_throw(p, "applied to another number of arguments");
     i64 count = ir_result_count(p, lambda);
     ir_term top = lambda;
-    ir_term *done = NEW_N(p->a, ir_term, top.i);
-    bool *wanted = NEW_N(p->a, bool, top.i);
+    arena *scratch = arena_child(p->a);
+    ir_term *done = NEW_N(scratch, ir_term, top.i);
+    bool *wanted = NEW_N(scratch, bool, top.i);
     for (i64 i = 0; i < n; i++) {
         const ir_node *formal = ir_get(p, ir_get(p, lambda)->args[i]), *x = ir_get(p, args[i]);
         if (formal->dtype != x->dtype || !ir_type_same_atoms(formal->dims, x->dims))
@@ -66,13 +67,14 @@ void ir_apply(ir_program *p, ir_term lambda, const ir_term *args, i64 n, ir_term
         done[k] = (ir_term){k};
         if (!node.is_open)
             continue;
-        ir_term *operands = NEW_N(p->a, ir_term, node.arg_count);
+        ir_term *operands = NEW_N(scratch, ir_term, node.arg_count);
         for (i64 i = 0; i < node.arg_count; i++)
             operands[i] = done[node.args[i].i];
         done[k] = ir_make(p, node.op, node.attr, operands, node.arg_count);
     }
     for (i64 i = 0; i < count; i++)
         results[i] = done[ir_result(p, lambda, i).i];
+    arena_free(scratch);
 }
 
 static ir_atoms same_names(ir_program *p, const ir_program *body, ir_atoms list)

@@ -314,10 +314,46 @@ static ir_term read_lambda(reader *r, const sx *form)
     return ir_lambda(r->p, args, n, args + n, count);
 }
 
+enum { MOST_TURNS = 1024, MOST_ITERATED = 1 << 20, MOST_LOOKED_AT = 1 << 26 };
+
+/* (iterate TURNS LAMBDA STATE* OTHER*): the first state after so many turns. A loop of a known number
+ * of turns is what it does, written out: everything that passes its operators passes it. */
+static ir_term read_iterate(reader *r, const sx *form)
+{
+    i64 turns = read_int(r, item(r, form, 1, "how many turns"));
+    const sx *body = item(r, form, 2, "a lambda");
+    ir_term lambda = read_term(r, body);
+    i64 n = form->n - 3;
+    if (turns < 0 || turns > MOST_TURNS)
+        fail(r, EQF_E_TYPE, form->at[1], "a loop takes 0 to %d turns", MOST_TURNS);
+    if (ir_get(r->p, lambda)->op != IR_lambda)
+        fail(r, EQF_E_TYPE, body, "expected a lambda");
+    if (turns * (i64)lambda.i > MOST_LOOKED_AT)
+        fail(r, EQF_E_LIMIT, form, "too many turns for a program of this size");
+    i64 states = ir_result_count(r->p, lambda);
+    if (states < 1 || states > n)
+        fail(r, EQF_E_TYPE, form, "a lambda with %lld results wants so many states first",
+             (long long)states);
+    ir_term *args = NEW_N(r->scratch, ir_term, n);
+    ir_term *next = NEW_N(r->scratch, ir_term, states);
+    for (i64 i = 0; i < n; i++)
+        args[i] = read_term(r, form->at[3 + i]);
+    for (i64 turn = 0; turn < turns; turn++) {
+        set_origin(r, form);
+        ir_apply(r->p, lambda, args, n, next);
+        memcpy(args, next, (size_t)states * sizeof *args);
+        if (r->p->nodes.n > MOST_ITERATED)
+            fail(r, EQF_E_LIMIT, form, "more than %d operators", MOST_ITERATED);
+    }
+    return args[0];
+}
+
 static ir_term read_operator(reader *r, const sx *form)
 {
     if (form->n == 0 || form->bracket != '(' || form->at[0]->kind != SX_SYMBOL)
         fail(r, EQF_E_PARSE, form, "expected a term, (operator operands ...)");
+    if (sx_is(form->at[0], "iterate"))
+        return read_iterate(r, form);
     ir_op op = ir_op_find(form->at[0]->text);
     if (op == IR_NO_OP || op == IR_in)
         fail(r, EQF_E_TYPE, form->at[0], "there is no operator \"%s\"", form->at[0]->text);

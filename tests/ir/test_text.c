@@ -204,7 +204,21 @@ typedef struct wrong {
 
 #define HEAD "(program p (dims (M 4) (N 3) (K 2)) (input X f32 (M N)) (input I i64 (K))\n"
 
+#define LOOP(text) HEAD "(let a (formal 0 f32 {M N})) (output Y (iterate " text ")))"
+
 static const wrong wrongs[] = {
+    {LOOP(""), EQF_E_PARSE, "2:40", "how many turns"},
+    {LOOP("x (lambda (a) a) X"), EQF_E_PARSE, "2:49", "expected an integer"},
+    {LOOP("-1 (lambda (a) a) X"), EQF_E_TYPE, "2:49", "0 to 1024 turns"},
+    {LOOP("1025 (lambda (a) a) X"), EQF_E_TYPE, "2:49", "0 to 1024 turns"},
+    {LOOP("2 X X"), EQF_E_TYPE, "2:51", "expected a lambda"},
+    {LOOP("2 (lambda (a) a)"), EQF_E_TYPE, "2:40", "wants so many states"},
+    {LOOP("2 (lambda (a) a (exp a)) X"), EQF_E_TYPE, "2:40", "wants so many states"},
+    {LOOP("2 (lambda (a) a) I"), EQF_E_TYPE, "2:40", "of another type"},
+    {LOOP("2 (lambda (a) (cast i64 a)) X"), EQF_E_TYPE, "2:40", "of another type"},
+    {HEAD "(let a (formal 0 f32 {M N})) (let f (lambda (a) (iterate 1000 (lambda (a) (exp a)) a)))"
+          "(let g (lambda (a) (iterate 1000 f a))) (output Y (iterate 1000 g X)))",
+     EQF_E_LIMIT, "2:138", "too many turns"},
     {"", EQF_E_PARSE, "1:1", "expected one (program"},
     {"(program p) (program q)", EQF_E_PARSE, "1:13", "expected one (program"},
     {"[program p]", EQF_E_PARSE, "1:1", "expected one (program"},
@@ -320,10 +334,40 @@ static void test_no_memory(void **state)
     assert_true(run_without_memory(read_verify_print, f->user) > 10);
 }
 
+#define SMALL "(program p (dims (M 4)) (input X f32 (M)) (input Y f32 (M)) "
+#define FORMALS "(let a (formal 0 f32 M)) (let b (formal 1 f32 M)) (let c (formal 2 f32 M)) "
+
+/* Loops are what they do, written out; the last of several states and what stays the same, too. */
+static void check_iterated(fixture *f, const void *arg)
+{
+    static const struct {
+        const char *loop, *plain;
+    } same[] = {
+        {"(iterate 0 (lambda (a) (exp a)) X)", "X"},
+        {"(iterate 3 (lambda (a) (exp a)) X)", "(exp (exp (exp X)))"},
+        {"(iterate 2 (lambda (a b) (mul (exp a) b)) X Y)", "(mul (exp (mul (exp X) Y)) Y)"},
+        {"(iterate 2 (lambda (a b) b (add a b)) X Y)", "(add X Y)"},
+        {"(iterate 2 (lambda (a b c) b (add a c)) X Y (exp X))", "(add X (exp X))"},
+    };
+    (void)arg;
+    for (i64 k = 0; k < COUNT_OF(same); k++) {
+        ir_program *p = read_text(f, arena_printf(f->a, SMALL FORMALS "(output l %s) (output r %s))",
+                                                  same[k].loop, same[k].plain));
+        if (p->outputs.at[0].term.i != p->outputs.at[1].term.i)
+            fail_msg("%s", same[k].loop);
+        ir_verify(p, "reading");
+    }
+}
+
+static void test_iterated(void **state)
+{
+    run_fine(*state, check_iterated, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_written),       TEST(test_random), TEST(test_linear_size),
+        TEST(test_iterated),      TEST(test_written),       TEST(test_random), TEST(test_linear_size),
         TEST(test_documentation), TEST(test_errors), TEST(test_missing_data),
         TEST(test_no_memory),
     };

@@ -16,7 +16,7 @@ static const char *const names[] = {
     "lora",           "layernorm_gemm",   "mla",             "differential_attention",
     "moments",        "ngpt",             "rmsnorm_gemm",    "rmsnorm_mlp",
     "rmsnorm_swiglu", "row_softmax",      "self_attention",  "rmsnorm_swiglu_gain",
-    "sinks",          "window",           "moments_split"};
+    "sinks",          "window",           "moments_split", "balanced"};
 
 static ir_program *read_file(arena *a, const char *name)
 {
