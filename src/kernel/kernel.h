@@ -195,8 +195,10 @@ void kn_loop_meets(kn_maker *m, const kn_span *spans, i64 n);
 void kn_end(kn_maker *m, const kn_value *yield, kn_value *results);
 const kn_ins *kn_def(const kn_kernel *k, kn_value v);
 i64 kn_parts(const kn_kernel *k);
-/* Sets the name. */
+/* Prunes the kernel and sets its name. */
 kn_kernel *kn_finish(kn_maker *m);
+/* Takes out what no store and no error depends on, and numbers values anew (prune.c). */
+void kn_prune(arena *a, kn_kernel *k);
 
 /* ---- text (text.c), verifier (verify.c), interpreter (run.c) -------------------------------- */
 

@@ -1,7 +1,7 @@
 /* Construction of kernel IR: affine forms, operations, loops.
  *
  * Operations are appended to the innermost open loop, so the order of creation is the order of the
- * text and value numbers never need to be changed. Shapes and dtypes of results are derived here;
+ * text. Shapes and dtypes of results are derived here;
  * whether operands are legal is kn_verify's question. */
 #include "kernel/kernel.h"
 
@@ -80,6 +80,7 @@ kn_kernel *kn_finish(kn_maker *m)
 {
     if (m->depth != 0)
         eqf_bug(arena_ctx(m->a), "a loop is still open");
+    kn_prune(m->a, m->k);
     str s = str_new(m->a);
     kn_print(&s, m->k);
     char digest[33];

@@ -95,6 +95,56 @@ static void test_spans(void **state)
     assert_true(sums[0] == 4 + 5 + 6 + 7 && sums[1] == 92 && sums[2] == 16 + 17 + 18 + 19);
 }
 
+/* A value that keeps only itself going, what reads it, and a loop that is left with nothing go; a
+ * gather, whose index may be wrong, stays. */
+static void test_pruned(void **state)
+{
+    fixture *f = *state;
+    static const char before[] =
+        "(kernel k\n"
+        "  (buffers (in f32 8) (out f32 4) (in i64 4))\n"
+        "  (grid)\n"
+        "  (state v1 f32 [4] () :sub +)\n"
+        "  (state v2 f32 [4] () :sub max)\n"
+        "  (loop - - [] (v2 v1) :var 1 :from (0) :range [2 4 0] :carried (v3 v4) :yield (v6 v7)\n"
+        "    (load v5 f32 [4] () :buffer 0 :at (0 (1 1)) :stride [1])\n"
+        "    (combine v6 f32 [4] (v3 v5) :sub max)\n"
+        "    (combine v7 f32 [4] (v4 v5) :sub +)\n"
+        "  )\n"
+        "  (get v8 f32 [4] () :var 1)\n"
+        "  (get v9 f32 [4] () :axis 1 :var 1)\n"
+        "  (ew v10 f32 [4] (v8) :sub neg)\n"
+        "  (loop - - [] (v10) :var 2 :from (0) :range [2 4 0] :carried (v11) :yield (v12)\n"
+        "    (ew v12 f32 [4] (v11) :sub neg)\n"
+        "  )\n"
+        "  (get v13 f32 [4] () :var 2)\n"
+        "  (load v14 i64 [4] () :buffer 2 :stride [1])\n"
+        "  (gather v15 f32 [4] (v14) :buffer 0 :stride [0] :index [1] :extent [8])\n"
+        "  (store - f32 [4] (v9) :buffer 1 :stride [1])\n"
+        ")\n";
+    static const char after[] =
+        "(kernel k\n"
+        "  (buffers (in f32 8) (out f32 4) (in i64 4))\n"
+        "  (grid)\n"
+        "  (state v1 f32 [4] () :sub +)\n"
+        "  (loop - - [] (v1) :var 1 :from (0) :range [2 4 0] :carried (v2) :yield (v4)\n"
+        "    (load v3 f32 [4] () :buffer 0 :at (0 (1 1)) :stride [1])\n"
+        "    (combine v4 f32 [4] (v2 v3) :sub +)\n"
+        "  )\n"
+        "  (get v5 f32 [4] () :var 1)\n"
+        "  (load v6 i64 [4] () :buffer 2 :stride [1])\n"
+        "  (gather v7 f32 [4] (v6) :buffer 0 :stride [0] :index [1] :extent [8])\n"
+        "  (store - f32 [4] (v5) :buffer 1 :stride [1])\n"
+        ")\n";
+    run_fine(f, verify_text, before);
+    kn_kernel *k = kn_read(f->a, "kernel", before, (i64)strlen(before));
+    kn_prune(f->a, k);
+    str s = str_new(f->a);
+    kn_print(&s, k);
+    assert_string_equal(s.at, after);
+    run_fine(f, verify_text, after);
+}
+
 static void test_refused(void **state)
 {
     fixture *f = *state;
@@ -205,7 +255,7 @@ static void test_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_correct), TEST(test_spans), TEST(test_refused), TEST(test_malformed), TEST(test_run),
+        TEST(test_correct), TEST(test_spans), TEST(test_pruned), TEST(test_refused), TEST(test_malformed), TEST(test_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

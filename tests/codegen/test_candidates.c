@@ -1,0 +1,165 @@
+/* Candidates through the C compiler: the programs that extraction proposes for the named ones, in f32
+ * and in bf16, are compiled and have the value of the program that they came from.
+ *
+ *     test_codegen_candidates [CANDIDATES]
+ *
+ * Of each program so many, spread over all that were found (default 4; the long run takes 200). */
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "codegen/codegen.h"
+#include "extract/extract.h"
+#include "ir/check.h"
+#include "kernel/harness.h"
+#include "rules/small.h"
+
+enum { FOUND = 200 };
+static i64 most = 4;
+
+typedef struct one {
+    const char *name;
+    bool is_half;
+} one;
+
+/* The named program, floats as bf16 where that is asked for. */
+static ir_program *program_of(arena *a, const one *x)
+{
+    i64 n;
+    const char *path = arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, x->name);
+    char *text = file_read(a, path, 1 << 20, &n);
+    str s = str_new(a);
+    for (i64 i = 0; i < n; i++) {
+        bool is_type = i + 5 <= n && memcmp(text + i, " f32 ", 5) == 0;
+        if (x->is_half && is_type) {
+            str_add(&s, " bf16 ");
+            i += 4;
+        } else {
+            str_add_char(&s, text[i]);
+        }
+    }
+    return small_text(a, path, str_text(&s), s.n);
+}
+
+static ex_report candidates_of(arena *a, ir_program *p)
+{
+    rl_graph_options o = {.rules = rl_ruleset_shipped(a),
+                          .fp = RL_APPROXIMATE,
+                          .limits = eqf_limits_default()};
+    rl_graph *g = rl_graph_new(a, p, &o);
+    rl_graph_saturate(g, NULL);
+    rl_graph_tile(g, NULL);
+    rl_graph_fuse(g, RL_FUSE_LATE);
+    ex_options options = {.most = FOUND};
+    return ex_search(a, g, &options);
+}
+
+static void *compile(fixture *f, const str *text)
+{
+    char folder[] = "/tmp/eqf-candidates-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char *c = arena_printf(f->a, "%s/kernels.c", folder);
+    char *so = arena_printf(f->a, "%s/kernels.so", folder);
+    file_write(f->ctx, c, text->at, text->n);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        execlp("cc", "cc", CG_C_FLAGS, "-Wall", "-Wextra", "-Werror", "-march=native", "-O1", "-o", so,
+               c, "-lm", (char *)NULL);
+        _exit(127);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    void *library = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fail_msg("%s", dlerror());
+    unlink(so);
+    unlink(c);
+    rmdir(folder);
+    return library;
+}
+
+static void check(fixture *f, const void *arg)
+{
+    const one *x = arg;
+    ir_program *p = program_of(f->a, x);
+    ex_report r = candidates_of(f->a, p);
+    assert_true(r.n > 0);
+    rng random = rng_new(5);
+    tensor *inputs = bench_inputs(f->a, p, &random);
+    for (i64 i = 0; i < p->inputs.n; i++) /* away from 0, so that nothing cancels; valid as indices */
+        for (i64 k = 0; k < tensor_count(f->ctx, inputs[i].rank, inputs[i].shape); k++)
+            if (dtype_is_float(inputs[i].type))
+                tensor_set_f64(&inputs[i], k, 0.25 + fabs(tensor_get_f64(&inputs[i], k)));
+            else
+                tensor_set_i64(&inputs[i], k, tensor_get_i64(&inputs[i], k) & 1);
+    tensor *want = NEW_N(f->a, tensor, p->outputs.n);
+    ir_eval(p, inputs, f->a, want, (ir_eval_options){0});
+
+    i64 count = MIN(most, r.n);
+    bench *all = NEW_N(f->a, bench, count);
+    kn_kernels kernels = {0};
+    for (i64 i = 0; i < count; i++) {
+        all[i] = (bench){.ctx = f->ctx, .a = f->a, .inputs = inputs};
+        all[i].p = r.at[count > 1 ? i * (r.n - 1) / (count - 1) : 0].program;
+        i64 vector_bytes = 16 << (i % 3);
+        kn_build(f->a, all[i].p, (kn_options){vector_bytes, 2, i % 2 != 0, NULL}, &all[i].plan,
+                 &all[i].kernels);
+        for (i64 k = 0; k < all[i].kernels.n; k++) {
+            bool known = false;
+            for (i64 j = 0; j < kernels.n && !known; j++)
+                known = strcmp(kernels.at[j]->name, all[i].kernels.at[k]->name) == 0;
+            if (!known)
+                vec_push(f->a, &kernels, all[i].kernels.at[k]);
+        }
+    }
+    str text = str_new(f->a);
+    cg_c(&text, f->ctx, kernels.at, kernels.n, 64);
+    void *library = compile(f, &text);
+    for (i64 i = 0; i < count; i++) {
+        bench *b = &all[i];
+        b->compiled = NEW_N(f->a, rt_kernel, b->kernels.n + 1);
+        for (i64 k = 0; k < b->kernels.n; k++) {
+            void *symbol = dlsym(library, b->kernels.at[k]->name);
+            assert_non_null(symbol);
+            memcpy(&b->compiled[k], &symbol, sizeof symbol);
+        }
+        assert_int_equal(bench_run(b), 0);
+        for (i64 o = 0; o < p->outputs.n; o++) {
+            f64 e = bench_error(b, o, &want[o]);
+            if (e <= (x->is_half ? 5e-2 : 2e-3))
+                continue;
+            str s = str_new(f->a);
+            ir_print(&s, b->p);
+            fail_msg("%s%s: output %lld of candidate %lld differs by %g\n%s", x->name,
+                     x->is_half ? " in bf16" : "", (long long)o, (long long)i, e, str_text(&s));
+        }
+    }
+    dlclose(library);
+    print_message("%-24s %s %lld of %lld candidates, %lld kernels\n", x->name,
+                  x->is_half ? "bf16" : "f32 ", (long long)count, (long long)r.n,
+                  (long long)kernels.n);
+}
+
+static void test_compiled(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < 2 * COUNT_OF(small_names); i++) {
+        void *inner = NULL;
+        assert_int_equal(fixture_setup(&inner), 0);
+        fixture *f = inner;
+        one x = {small_names[i / 2], i % 2 != 0};
+        if (attempt(f, check, &x) != EQF_OK)
+            fail_msg("%s: %s: %s", x.name, last_diag(f).place, last_diag(f).message);
+        fixture_teardown(&inner);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        most = MAX(strtoll(argv[1], NULL, 10), 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compiled)};
+    return cmocka_run_group_tests_name("codegen_candidates", tests, NULL, NULL);
+}
