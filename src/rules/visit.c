@@ -138,8 +138,10 @@ static fact fact_of(reading *r, u32 id)
     return r->facts[id] = value_of(&l, kids, x->n, guards, r->lossy);
 }
 
-/* The mask as a term over whole dims: what a position's value is does not depend on tiles. */
-static ir_term mask_term(const rl_terms *t, ir_program *p, u32 id)
+/* The mask as a term over whole dims: what a position's value is does not depend on tiles. Of a
+ * conjunction the part that depends on data is left out, and *is_exact becomes false: the mask holds at
+ * most where the term does. None: nothing is known. */
+static ir_term mask_term(const rl_terms *t, ir_program *p, u32 id, bool *is_exact)
 {
     const rl_record *x = &t->at.at[id];
     if (x->op == IR_NO_OP) {
@@ -149,14 +151,21 @@ static ir_term mask_term(const rl_terms *t, ir_program *p, u32 id)
                    : (ir_term){0};
     }
     if (x->op == IR_view)
-        return mask_term(t, p, x->kids[0]);
+        return mask_term(t, p, x->kids[0], is_exact);
     if (ir_row(x->op)->class_ != IR_EWISE)
         return (ir_term){0};
     ir_term kids[RL_MAX_VARS];
+    bool is_joint = (x->op == IR_and || x->op == IR_or) && x->type.dtype == DT_bool, exact = true;
     for (i64 i = 0; i < x->n; i++) {
-        kids[i] = mask_term(t, p, x->kids[i]);
-        if (!kids[i].i)
-            return kids[i];
+        kids[i] = mask_term(t, p, x->kids[i], &exact);
+        if (!is_joint && (!kids[i].i || !exact)) /* what holds at most here may hold more under a not */
+            return (ir_term){0};
+    }
+    *is_exact = *is_exact && exact;
+    if (is_joint && (!kids[0].i || !kids[1].i)) {
+        *is_exact = false;
+        ir_term known = kids[0].i ? kids[0] : kids[1];
+        return x->op == IR_and && known.i ? known : (ir_term){0};
     }
     return ir_make(p, x->op, t->g->payloads.at[x->payload].attr, kids, x->n);
 }
@@ -217,8 +226,9 @@ static u32 visits_of(rl_terms *t, u32 mask, u64 par, bool needs_live)
     ir_atom d = g->atom[__builtin_ctzll(par)];
     ir_program *p = ir_program_new(t->a, "", "");
     rl_copy_atoms(p, g->own);
-    ir_term term = mask_term(t, p, mask);
-    if (!term.i || ir_get(p, term)->dtype != DT_bool || !ir_has(ir_get(p, term)->dims, d))
+    bool is_exact = true;
+    ir_term term = mask_term(t, p, mask, &is_exact);
+    if (!term.i || (needs_live && !is_exact) || ir_get(p, term)->dtype != DT_bool || !ir_has(ir_get(p, term)->dims, d))
         return 0;
     ir_live_set live = ir_live(t->a, p, term, d);
     if (is_everything(&live, ir_extent(p, d)) ||
@@ -367,6 +377,7 @@ typedef struct search {
     rl_fuser *f;
     i64 n;          /* classes */
     eqf_class mask; /* looked at now */
+    u32 mask_text;  /* a record of it */
     bool lossy;
     fact *facts;   /* by class */
     eqf_node *why; /* the e-node that shows the fact */
@@ -508,13 +519,41 @@ static u32 write_spelling(search *s, u32 c)
     return s->shown[c] = write_node(s, n, kids);
 }
 
+/* An e-node that joins conditions, one of which at least is of iotas and numbers; none. */
+static eqf_node joint_of(const search *s, u32 c, i64 depth)
+{
+    const eqf_egraph *e = graph(s)->engine;
+    for (eqf_node n = eqf_next_node(e, (eqf_class){c}, (eqf_node){0}); n.i && depth > 0;
+         n = eqf_next_node(e, (eqf_class){c}, n)) {
+        ir_op op = is_leaf(s, n) ? IR_NO_OP : label_of(s, n).op;
+        for (i64 i = 0; (op == IR_and || op == IR_or) && i < 2; i++)
+            if (s->spelled[kid(s, n, i)].i || joint_of(s, kid(s, n, i), depth - 1).i)
+                return n;
+    }
+    return (eqf_node){0};
+}
+
+enum { MOST_JOINED = 6 };
+
+/* A mask: of iotas and numbers alone, or joined with conditions on data, which are not looked into. */
+static u32 write_mask(search *s, u32 c, i64 depth)
+{
+    if (s->spelled[c].i)
+        return write_spelling(s, c);
+    eqf_node n = joint_of(s, c, depth);
+    if (!n.i)
+        return write_opaque(s, c);
+    u32 kids[2] = {write_mask(s, kid(s, n, 0), depth - 1), write_mask(s, kid(s, n, 1), depth - 1)};
+    return write_node(s, n, kids);
+}
+
 /* The class by a form that shows its fact; what has none is not looked into. */
 static u32 write_fact(search *s, u32 c)
 {
     const fact *own = &s->facts[c];
     eqf_node n = s->why[c];
     if (own->is_mask)
-        return write_spelling(s, c);
+        return s->mask_text;
     if (!own->is_known && !own->is_finite)
         return write_opaque(s, c);
     if (s->record[c])
@@ -610,7 +649,7 @@ bool rl_visit_round(rl_fuser *f)
                 continue;
             eqf_class mask = {kid(&s, n, 0)};
             rl_type type = rl_graph_type(f->g, mask);
-            bool is_new = (type.facts & RL_INDEX) && type.axes;
+            bool is_new = type.axes != 0 && type.dtype == DT_bool;
             for (i64 i = 0; i < masks.n; i++)
                 is_new = is_new && masks.at[i].i != mask.i;
             if (is_new)
@@ -621,12 +660,14 @@ bool rl_visit_round(rl_fuser *f)
     for (i64 k = 0; k < ways * masks.n && loops.n > 0; k++) {
         s.mask = masks.at[k / ways];
         s.lossy = k % ways;
-        u32 mask = write_spelling(&s, s.mask.i);
-        if (!mask)
+        if (!s.spelled[s.mask.i].i && !joint_of(&s, s.mask.i, MOST_JOINED).i)
+            continue;
+        s.mask_text = write_mask(&s, s.mask.i, MOST_JOINED);
+        if (!s.mask_text)
             continue;
         find_facts(&s);
         for (i64 i = 0; i < loops.n; i++)
-            try_loop(&s, loops.at[i], mask, &all);
+            try_loop(&s, loops.at[i], s.mask_text, &all);
     }
     bool any = false;
     for (i64 i = 0; i < all.n; i++)

@@ -76,8 +76,13 @@ static const struct {
     {"S", ""},
     {"(where (le it iq) S 0)", ""},
     {"(where (le it iq) S -1000)", ""},
-    {"(where (and (or b (le iq it)) (le it iq)) S -inf)",
-     ""},                              /* not of iotas alone: not looked into */
+    {"(where (and (or b (le iq it)) (le it iq)) S -inf)", "0 0 1 1 \n"}, /* whatever the data is */
+    {"(where (and (or b (eq it iq)) (and (le it iq) (lt (sub iq it) 4))) S -inf)", "-3 1 1 1 \n"},
+    {"(where (or (and b (lt it 3)) (lt it 5)) S -inf)", "0 3 0 5 \n"},
+    {"(where (or b (le it iq)) S -inf)", ""},
+    {"(where (not (and b (lt it iq))) S -inf)", ""},
+    {"(where (or b (eq it iq)) S -inf)", ""},
+    {"(where (and b (le it iq)) S -1e30)", ""}, /* some rows may have no live position */
     {"(where (lt it 20) S -inf)", ""}, /* restricts nothing */
 };
 
