@@ -292,6 +292,9 @@ static bool apply_match(run *r, const eg_rule *rule, u32 state, match *m)
  * on. Room for all is taken first. The order is fixed, so the outcome is. */
 enum { BATCH = 64 };
 
+/* Slots of a hash-cons that is near anyway: what it holds need not be fetched ahead. */
+enum { LEAN = 1 << 16 };
+
 typedef struct batch {
     run *r;
     const eg_rule *rule;
@@ -374,12 +377,12 @@ static bool reserve(batch *b, const eg_make *mk, bool root)
 
 /* E-node k of the right side for all matches. */
 static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, const u32 arity,
+                                                           const bool commutative,
                                                            const bool root, const bool explain)
 {
     run *r = b->r;
     eg *g = r->g;
     const eg_make *mk = &b->rule->make[k];
-    const bool commutative = arity == 2 && mk->commutative;
     const u32 head = mk->head, op = mk->op, n = b->n, unions = g->unions;
     if (UNLIKELY(!reserve(b, mk, root)))
         return false;
@@ -390,7 +393,8 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
     source from[4];
     for (u32 i = 0; i < arity; i++)
         from[i] = source_of(b, mk->from[i]);
-    for (u32 j = 0; j < n; j++) {
+    const bool lean = g->slot_mask < LEAN;
+    for (u32 j = 0; j < n && !lean; j++) {
         u32 kids[4];
         for (u32 i = 0; i < arity; i++) {
             kids[i] = b->kid[i][j] = canonical(g, parent, *from[i].at);
@@ -399,7 +403,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
         u32 hash = b->hash[j] = key_hash(head, arity, kids, commutative);
         __builtin_prefetch(&slot[hash & mask]);
     }
-    for (u32 j = 0; j < n; j++) {
+    for (u32 j = 0; j < n && !lean; j++) {
         u32 at = b->at[j] = seek(slot, mask, b->hash[j] & mask, b->hash[j]), found = (u32)slot[at];
         b->rec[j] = NULL;
         if (LIKELY(found >> 29 == arity && found)) {
@@ -412,21 +416,35 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
     }
     const u32 *root_at = b->rows;
     for (u32 j = 0; j < n; j++, root_at += b->width) {
-        u32 kids[4], nodes[4], hash = b->hash[j], where = b->at[j];
+        u32 kids[4], nodes[4], hash, where;
         u32 target = root ? canonical(g, parent, *root_at) : 0;
-        for (u32 i = 0; i < arity; i++)
-            kids[i] = b->kid[i][j];
-        if (root && UNLIKELY(g->unions != unions)) { /* a union came between */
-            for (u32 i = 0; i < arity; i++)
-                kids[i] = canonical(g, parent, kids[i]);
+        const u32 *rec = NULL;
+        if (lean) {
+            for (u32 i = 0; i < arity; i++) {
+                kids[i] = canonical(g, parent, *from[i].at);
+                from[i].at += from[i].stride;
+            }
             hash = key_hash(head, arity, kids, commutative);
             where = hash & mask;
+        } else {
+            for (u32 i = 0; i < arity; i++)
+                kids[i] = b->kid[i][j];
+            hash = b->hash[j];
+            where = b->at[j];
+            rec = b->rec[j];
+            if (root && UNLIKELY(g->unions != unions)) { /* a union came between */
+                for (u32 i = 0; i < arity; i++)
+                    kids[i] = canonical(g, parent, kids[i]);
+                hash = key_hash(head, arity, kids, commutative);
+                where = hash & mask;
+            }
         }
-        const u32 *rec = b->rec[j];
         u32 node = 0;
-        if (explain || !rec || !has_key(rec, head, arity, kids, commutative)) {
+        if (explain) {
             node = probe(g, slot, mask, hash, head, arity, kids, commutative, &where);
             rec = node ? rec_of_arity(chunk, node, arity) : NULL;
+        } else if (!rec || !has_key(rec, head, arity, kids, commutative)) {
+            rec = find_rec(chunk, slot, mask, hash, head, arity, kids, commutative, &where);
         }
         if (LIKELY(rec != NULL)) {
             u32 c = rec[N_CLASS];
@@ -473,14 +491,14 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
 static inline __attribute__((always_inline)) bool make_any(batch *b, u32 k, bool root,
                                                            const bool explain)
 {
-    switch (b->rule->make[k].arity) {
-    case 1:
-        return root ? make_all(b, k, 1, true, explain) : make_all(b, k, 1, false, explain);
-    case 2:
-        return root ? make_all(b, k, 2, true, explain) : make_all(b, k, 2, false, explain);
-    default:
-        return make_all(b, k, b->rule->make[k].arity, root, explain);
-    }
+    const eg_make *mk = &b->rule->make[k];
+    if (mk->arity == 2 && !mk->commutative)
+        return root ? make_all(b, k, 2, false, true, explain)
+                    : make_all(b, k, 2, false, false, explain);
+    if (mk->arity == 1)
+        return root ? make_all(b, k, 1, false, true, explain)
+                    : make_all(b, k, 1, false, false, explain);
+    return make_all(b, k, mk->arity, mk->arity == 2 && mk->commutative, root, explain);
 }
 
 static void apply_batch(batch *b)

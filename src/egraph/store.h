@@ -23,7 +23,8 @@ static inline u32 hash2(u32 head, u32 a, u32 b)
 static inline __attribute__((always_inline)) u32 key_hash(u32 head, u32 arity, const u32 *kids, bool commutative)
 {
     if (LIKELY(arity == 2)) {
-        u32 a = kids[0], b = kids[1], swap = a > b && commutative ? a ^ b : 0;
+        u32 a = kids[0], b = kids[1];
+        u32 swap = (a ^ b) & -(u32)(commutative & (a > b)); /* nobody can foretell a > b */
         return hash2(head, a ^ swap, b ^ swap);
     }
     u64 h = (head + 1u) * 0xD6E8FEB86659FD93u;
@@ -116,6 +117,25 @@ static inline __attribute__((always_inline)) u32 probe(const eg *g, const u64 *s
         }
         if (LIKELY(same_key(g, chunk, n, head, arity, kids, commutative)))
             return n;
+    }
+}
+
+/* The same for an arity of at most 4, when the record is all that matters. */
+static inline __attribute__((always_inline)) const u32 *find_rec(char *const *chunk, const u64 *slot,
+                                                                 u32 mask, u32 hash, u32 head,
+                                                                 u32 arity, const u32 *kids,
+                                                                 bool commutative, u32 *where)
+{
+    for (u32 i = *where;; i = (i + 1) & mask) {
+        i = seek(slot, mask, i, hash);
+        u32 n = (u32)slot[i];
+        if (!n) {
+            *where = i;
+            return NULL;
+        }
+        const u32 *rec = rec_of_arity(chunk, n, arity);
+        if (LIKELY(n >> 29 == arity && has_key(rec, head, arity, kids, commutative)))
+            return rec;
     }
 }
 
