@@ -332,7 +332,7 @@ static inline bool eg_log_counts(const eg *g, u32 op, u32 id, u32 stamp)
     if (op == EG_OP_CLASSES)
         return (g->parent[id] & EG_BODY) && eg_body_of(g, id)->stamp >> 2 == stamp;
     u32 s = eg_rec(g, id)[N_STAMP];
-    return s >> S_TIME == stamp && !(s & S_DEAD);
+    return (s >> S_TIME == stamp) & !(s & S_DEAD);
 }
 static inline u32 eg_log_first(const eg_log *l, u32 watermark)
 {

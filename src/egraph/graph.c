@@ -37,7 +37,7 @@ void eg_slot_remove(eg *g, u32 hash, u32 n)
 }
 
 /* Below FEW_SLOTS the table grows by four. */
-enum { FEW_SLOTS = 1 << 12, MANY_SLOTS = 1 << 19 };
+enum { FEW_SLOTS = 1 << 12, MANY_SLOTS = 1 << 19, SOME_SLOTS = 64 };
 
 bool eg_slots_resize(eg *g, u32 size)
 {
@@ -47,14 +47,20 @@ bool eg_slots_resize(eg *g, u32 size)
         return false;
     memset(slot, 0, 8 * (size_t)size);
     u32 mask = size - 1;
-    for (u32 k = 0; k < old; k++) {
-        u64 s = g->slot[k];
-        if (!s)
-            continue;
-        u32 i = (u32)(s >> 32) & mask;
-        while (slot[i])
-            i = (i + 1) & mask;
-        slot[i] = s;
+    for (u32 k = 0; k < old;) { /* which slots are empty nobody can foretell: no branch there */
+        u64 some[SOME_SLOTS + 1];
+        u32 n = 0;
+        for (u32 end = MIN(k + SOME_SLOTS, old); k < end; k++) {
+            some[n] = g->slot[k];
+            n += some[n] != 0;
+        }
+        for (u32 j = 0; j < n; j++) {
+            u32 i = (u32)(some[j] >> 32) & mask;
+            i = (i + (slot[i] != 0)) & mask;
+            while (slot[i])
+                i = (i + 1) & mask;
+            slot[i] = some[j];
+        }
     }
     eg_free(g, g->slot, 8 * (i64)old);
     g->slot = slot;
@@ -83,8 +89,8 @@ void eg_log_compact(eg *g, u32 op)
         u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n;
         u32 first = n;
         for (u32 k = start; k < end; k++) {
-            if (eg_log_counts(g, op, l->at[k], stamp))
-                l->at[n++] = l->at[k];
+            l->at[n] = l->at[k];
+            n += eg_log_counts(g, op, l->at[k], stamp);
         }
         if (n > first)
             l->epoch[ne++] = (eg_epoch){stamp, first};

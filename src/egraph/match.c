@@ -147,6 +147,12 @@ static inline bool passes(const gates *gate, const u32 *rec)
     return true;
 }
 
+static inline void fetch_ranges(const gates *gate, const u32 *rec)
+{
+    for (u32 i = 0; i < gate->n; i++)
+        __builtin_prefetch(&gate->range[i][rec[gate->word[i]]]);
+}
+
 /* Entries of a log from k on, in one epoch. */
 static bool scan_some(machine *m, const step *st, const eg_atom *a, u32 k, u32 end, u32 stamp,
                       u32 i, bool any_new)
@@ -157,8 +163,10 @@ static bool scan_some(machine *m, const step *st, const eg_atom *a, u32 k, u32 e
     for (; k < end; k++) {
         u32 n = at[k];
         const u32 *rec = eg_rec(g, n);
-        if (k + 8 < end)
-            __builtin_prefetch(eg_rec(g, at[k + 8]));
+        if (k + 16 < end) {
+            __builtin_prefetch(eg_rec(g, at[k + 16]));
+            fetch_ranges(&gate, eg_rec(g, at[k + 8]));
+        }
         if (rec[N_STAMP] >> S_TIME == stamp && passes(&gate, rec) &&
             visit(m, st, a, n, rec, i, any_new))
             return true;

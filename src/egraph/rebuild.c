@@ -28,12 +28,11 @@ static u32 normalise_row(eg *g, u32 n, const u32 *rec, u32 m)
     return eg_row(g, words, 3 + arity);
 }
 
-/* The stored children of n are exactly its key; gives it its canonical one. */
-static void repair_node(eg *g, u32 n, u32 *rec)
+/* The stored children of n are exactly its key, which has this hash; gives it its canonical one. */
+static void repair_node(eg *g, u32 n, u32 *rec, u32 hash)
 {
     const eg_lang *l = g->lang;
     u32 arity = eg_node_arity(g, n, rec), step = eg_step(n);
-    u32 hash = hash_rec(g, n, rec, arity);
     if (UNLIKELY(g->marks))
         eg_journal_slot(g, J_REMOVE, hash, n);
     eg_slot_remove(g, hash, n);
@@ -91,10 +90,11 @@ static void repair_node(eg *g, u32 n, u32 *rec)
 }
 
 /* Lets the slots of a user's old and new key come while others are looked at. Returns the hash of the
- * new key; of a long one, which is left out, that of the old. */
-static inline u32 fetch_slots(eg *g, u32 n, const u32 *rec)
+ * new key; of a long one, which is left out, that of the old; *old: that of the old. */
+static inline u32 fetch_slots(eg *g, u32 n, const u32 *rec, u32 *old)
 {
     u32 arity = eg_node_arity(g, n, rec), hash = hash_rec(g, n, rec, arity), kids[2];
+    *old = hash;
     __builtin_prefetch(&g->slot[hash & g->slot_mask], 1);
     if (arity > 2)
         return hash;
@@ -162,12 +162,13 @@ static bool repair_class(eg *g, use_list *list)
     u32 winner = eg_find_halving(g, loser);
     bool ok = true;
     while (list->n && ok) {
-        u32 slot, hash[USERS], nhash = 0;
+        u32 slot, hash[USERS], old[USERS], nhash = 0; /* old: of the cells that live */
+        u32 unions = g->unions;
         for (u32 i = 0; i < list->n; i++) {
             u32 n = eg_cell_node(g, list->cell[i], &slot);
             const u32 *rec = eg_rec(g, n);
             if (!(rec[N_STAMP] & S_DEAD))
-                hash[nhash++] = fetch_slots(g, n, rec);
+                hash[nhash++] = fetch_slots(g, n, rec, &old[i]);
         }
         for (u32 i = 0; i < nhash; i++)
             fetch_equal(g, hash[i]);
@@ -180,7 +181,10 @@ static bool repair_class(eg *g, use_list *list)
                     left = cell; /* it still leads to the rest */
                     break;
                 }
-                repair_node(g, n, rec);
+                /* an e-node that is listed twice may have a new key and be due again */
+                bool same = g->unions == unions;
+                repair_node(g, n, rec,
+                            same ? old[i] : hash_rec(g, n, rec, eg_node_arity(g, n, rec)));
             }
             if (!(rec[N_STAMP] & S_DEAD)) {
                 if (last)
@@ -261,7 +265,7 @@ static eqf_status settle_class(eg *g, u32 c)
                 return g->fail;
             const eg_op *o = &g->lang->ops.at[g->lang->heads.at[rec[N_HEAD]].op];
             if (o->normalise)
-                repair_node(g, n, rec);
+                repair_node(g, n, rec, hash_rec(g, n, rec, eg_node_arity(g, n, rec)));
             else
                 eg_remake(g, n, rec[N_CLASS], false);
         }
@@ -312,9 +316,8 @@ static void move_records(eg *g)
         c->n = lo;
     }
     for (u32 i = 0; i <= g->slot_mask; i++) {
-        u64 s = g->slot[i];
-        if (s)
-            g->slot[i] = (s & ~(u64)UINT32_MAX) | moved(g, (u32)s);
+        u64 s = g->slot[i]; /* the e-node of an empty one is 0, which never moves */
+        g->slot[i] = (s & ~(u64)UINT32_MAX) | moved(g, (u32)s);
     }
     for (u32 op = 1; op < g->nlogs; op++) {
         for (u32 k = 0; k < g->log[op].n; k++)
