@@ -136,8 +136,15 @@ typedef enum eqf_accuracy { EQF_DEFAULT, EQF_STRICT, EQF_FAST } eqf_accuracy;
 
 typedef enum eqf_fuse {
     EQF_FUSE_LATE, /* reductions that need others are put into their loops; nothing else is */
-    EQF_FUSE_NODE  /* and so are the independent reductions that one operator uses */
+    EQF_FUSE_NODE, /* and so are the independent reductions that one operator uses */
+    EQF_FUSE_ALL   /* and any over the same axes, up to six: for comparison */
 } eqf_fuse;
+
+/* What is extracted, and in which order. */
+typedef enum eqf_order {
+    EQF_ORDER_BEST, /* structures of reductions, most promising first */
+    EQF_ORDER_PAPER /* every selection of e-nodes, depth first, operands unsorted: for comparison */
+} eqf_order;
 
 /* Which cuts of a value into tiles are tried. */
 typedef enum eqf_refine {
@@ -161,6 +168,7 @@ typedef struct eqf_search_options {
     eqf_fuse fuse;
     eqf_refine refine;
     eqf_compaction compaction;
+    eqf_order order;
     double budget_s;     /* wall time of everything; 0: 60. A quarter is for extraction alone */
     int64_t most_enodes; /* of a subgraph; 0: 100,000 */
     int64_t most_candidates; /* of a subgraph; 0: 16 */

@@ -30,14 +30,17 @@ static const cli_option inspect_options[] = {
 static const cli_option search_options[] = {
     {"--rules", "F...", "a file of further rules, tested first"},
     {"--force", NULL, "uses rules that the test shows to be unsound"},
-    {"--fuse", "late|node",
+    {"--fuse", "late|node|all",
      "which loops are one: late (default), reductions and those they need; node, also independent "
-     "ones"},
+     "ones of an operator; all, any over the same axes, for comparison"},
     {"--refine", "maximal|subsets",
      "values are cut along all their axes (default), or along every set of them, for comparison"},
     {"--mode", "early|after|none",
      "equal and dominated candidates are left out before they are expanded (default), when all are "
      "there, or never"},
+    {"--order", "best|paper",
+     "structures of reductions, most promising first (default), or every selection of e-nodes with "
+     "operands unsorted and --fuse all, for comparison"},
     {"--budget", "TIME", "wall time: 90s, 10m, 4h (default 60s)"},
     {"--limit", "N", "candidates of a subgraph to list (default 16)"},
     {"--enodes", "N", "most e-nodes of a subgraph (default 100000)"},

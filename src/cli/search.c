@@ -230,24 +230,27 @@ static bool read_choices(cli_args *args, eqf_search_options *o)
 {
     static const char *const accuracies[] = {"default", "strict", "fast", NULL};
     static const char *const parameters[] = {"constant", "input", NULL};
-    static const char *const fuses[] = {"late", "node", NULL};
+    static const char *const fuses[] = {"late", "node", "all", NULL};
+    static const char *const orders[] = {"best", "paper", NULL};
     static const char *const refines[] = {"maximal", "subsets", NULL};
     static const char *const modes[] = {"early", "after", "none", NULL};
     static const char *const prints[] = {"", "forms", "kernels", "tensors", NULL};
-    int accuracy, parameter, fuse, refine, mode, print;
+    int accuracy, parameter, fuse, refine, mode, order, print;
     long long limit, enodes;
     if (!cli_choice(args, "--accuracy", accuracies, &accuracy) ||
         !cli_choice(args, "--parameters", parameters, &parameter) ||
         !cli_choice(args, "--fuse", fuses, &fuse) ||
         !cli_choice(args, "--refine", refines, &refine) ||
-        !cli_choice(args, "--mode", modes, &mode) || !cli_choice(args, "--print", prints, &print) ||
+        !cli_choice(args, "--mode", modes, &mode) ||
+        !cli_choice(args, "--order", orders, &order) || !cli_choice(args, "--print", prints, &print) ||
         !cli_duration(args, "--budget", &o->budget_s) ||
         !cli_number(args, "--limit", 1, 10000, 0, &limit) ||
         !cli_number(args, "--enodes", 1, INT64_MAX, 0, &enodes))
         return false;
     o->accuracy = (eqf_accuracy)accuracy;
     o->parameters_are_inputs = parameter == 1;
-    o->fuse = (eqf_fuse)fuse;
+    o->order = (eqf_order)order;
+    o->fuse = order && !cli_value(args, "--fuse") ? EQF_FUSE_ALL : (eqf_fuse)fuse;
     o->refine = (eqf_refine)refine;
     o->compaction = (eqf_compaction)mode;
     o->kernels = print == 2;

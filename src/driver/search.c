@@ -134,10 +134,12 @@ static bool tiling(searching *s)
 /* Loops that were not found are missing from candidates, which is no harm. */
 static void fusion(searching *s)
 {
+    static const rl_fuse_mode modes[] = {
+        [EQF_FUSE_LATE] = RL_FUSE_LATE, [EQF_FUSE_NODE] = RL_FUSE_NODE, [EQF_FUSE_ALL] = RL_FUSE_ALL};
     f64 started = rt_now();
     announce(s, "fusion");
     rl_fuse_report run = rl_graph_fuse(
-        s->graph, s->options.fuse == EQF_FUSE_NODE ? RL_FUSE_NODE : RL_FUSE_LATE);
+        s->graph, modes[s->options.fuse]);
     s->out->repaired = run.repairs;
     s->out->bundles = run.bundles;
     note(s, "fusion", started, run.iterations, run.matches, run.stop);
@@ -205,6 +207,7 @@ static void extract(searching *s)
     i64 most = s->options.most_candidates;
     ex_options options = {.most = most > 0 ? most : DEFAULT_CANDIDATES,
                           .mode = modes[s->options.compaction],
+                          .order = s->options.order == EQF_ORDER_PAPER ? EX_PAPER : EX_BEST,
                           .is_over = is_over,
                           .user = s};
     announce(s, "extraction");

@@ -4,6 +4,7 @@
  *     enumerate.c  which reductions a program computes, as a whole
  *     form.c       the cheapest operators between them, and which tiles are stored: a program
  *     model.c      what a program would cost
+ *     selections.c every selection of e-nodes, for comparison
  *     near.c       structures near the best, where there are too many
  *     search.c     all of it, best first, and unlike one another
  *
@@ -29,7 +30,13 @@ typedef enum ex_mode {
     EX_NONE   /* never */
 } ex_mode;
 
+typedef enum ex_order {
+    EX_BEST, /* structures, most promising first */
+    EX_PAPER /* selections of e-nodes, depth first, operands unsorted (selections.c) */
+} ex_order;
+
 typedef struct ex_options {
+    ex_order order;
     i64 most;           /* candidates to keep; 0: 64 */
     i64 most_sets;      /* structures to look at; 0: 1024, and 65536 where they are compacted later */
     ex_mode mode;
@@ -72,7 +79,7 @@ typedef struct ex_report {
     const ex_least *least; /* of all that were looked at; fewest kernels first */
     i64 least_count;
     i64 expanded, pruned; /* states */
-    i64 sets;             /* structures */
+    i64 sets;             /* structures, or selections */
     i64 distinct;         /* candidates that were looked at, of which the list is the best */
     i64 tried;            /* programs that were priced */
     bool is_cut_short;    /* a limit was met: structures may be missing */

@@ -116,7 +116,7 @@ ir_program *ex_write(const ex_space *s, arena *a, const eqf_node *chosen, const 
 enum { EX_STORABLE = 31 };
 /* A candidate before its program is kept. */
 typedef struct ex_ranked {
-    const ex_structure *at;
+    const eqf_node *chosen;
     u32 stored;        /* of the places that it may store */
     ex_candidate cost; /* no program */
 } ex_ranked;
@@ -128,18 +128,23 @@ typedef struct ex_ranking {
     i64 most, tried, distinct;
     VEC(ex_ranked) best; /* cheapest first */
     VEC(ex_least) least; /* fewest kernels first */
-    /* the present structure */
-    const ex_structure *at;
+    /* the present structure, or selection */
     eqf_node *chosen;
+    const eqf_node *kept; /* of that, once a candidate of it is */
     i64 places[EX_STORABLE], n; /* tiles that may be stored */
     VEC(u32) seen;              /* sets of them that were considered */
 } ex_ranking;
 /* Makes it the present one; false when it cannot be computed. */
 bool ex_turn_to(ex_ranking *q, const ex_structure *x);
+/* The same of what q->chosen has. */
+void ex_turn_to_chosen(ex_ranking *q);
 /* Microseconds with this set of `places` stored, bit i place i. */
 f64 ex_price(ex_ranking *q, u32 set);
 /* The same, and into the list where it belongs there. */
 f64 ex_consider(ex_ranking *q, u32 set);
+/* Considers every selection of e-nodes: by Algorithm 1, see selections.c; their number into *selections. False
+ * when it met a limit. */
+bool ex_select(ex_ranking *q, ex_mode mode, ex_counts *counts, i64 *selections);
 /* Considers structures near the cheapest, from these on, and what each may store (near.c). */
 void ex_look_near(ex_ranking *q, const ex_structures *starts);
 

@@ -21,15 +21,20 @@ typedef struct priced {
     f64 bound_us;
 } priced;
 
+void ex_turn_to_chosen(ex_ranking *q)
+{
+    q->kept = NULL;
+    q->seen.n = 0;
+    q->n = ex_storable(q->s, q->chosen, q->places, EX_STORABLE);
+}
+
 bool ex_turn_to(ex_ranking *q, const ex_structure *x)
 {
+    bool found = ex_choose(q->s, x, q->chosen);
     q->n = 0;
-    q->seen.n = 0;
-    if (!ex_choose(q->s, x, q->chosen))
-        return false;
-    q->at = arena_copy(q->a, x, sizeof *x);
-    q->n = ex_storable(q->s, q->chosen, q->places, EX_STORABLE);
-    return true;
+    if (found)
+        ex_turn_to_chosen(q);
+    return found;
 }
 
 /* With its program, in `own`. */
@@ -100,7 +105,9 @@ f64 ex_consider(ex_ranking *q, u32 set)
          i--)
         is_known |= has_same_kernels(&q->best.at[i - 1].cost, &c);
     if (!is_known && at < q->most) {
-        ex_ranked kept = {q->at, set, {.kernels = c.kernels, .bound_us = c.bound_us}};
+        if (!q->kept)
+            q->kept = arena_copy(q->a, q->chosen, q->s->r->n * (i64)sizeof *q->chosen);
+        ex_ranked kept = {q->kept, set, {.kernels = c.kernels, .bound_us = c.bound_us}};
         kept.cost.kernel = arena_copy(q->a, c.kernel, c.kernels * (i64)sizeof *c.kernel);
         vec_push(q->a, &q->best, kept);
         for (i64 i = q->best.n - 1; i > at; i--)
@@ -146,7 +153,8 @@ static void spread(ex_ranking *q, arena *a, i64 most, ex_report *report)
             f64 alike = price[i] >= 0 ? likeness(&q->best.at[i].cost, &c->cost) : 0;
             price[i] *= 1 + ALIKE * alike * alike;
         }
-        ex_turn_to(q, c->at);
+        memcpy(q->chosen, c->chosen, (size_t)q->s->r->n * sizeof *q->chosen);
+        ex_turn_to_chosen(q);
         report->at[report->n] = candidate_of(q, a, c->stored);
         ir_verify(report->at[report->n++].program, "extraction");
     }
@@ -240,35 +248,48 @@ static void thin_out(ex_structures *all, i64 most)
     all->n = MIN(all->n, most);
 }
 
+/* Structures; were all of them looked at, with all that they may store where that is little? */
+static bool search_structures(ex_ranking *q, ex_counts *counts, ex_report *report)
+{
+    ex_space *s = q->s;
+    const ex_options *options = q->options;
+    ex_structures all = {0};
+    i64 most_sets = options->mode == EX_EARLY ? 1024 : 65536;
+    ex_enumerate(s, options->mode, options->most_sets > 0 ? options->most_sets : most_sets, &all,
+                 counts);
+    keep_computable(s, &all, q->chosen);
+    if (options->mode != EX_NONE)
+        ex_compact(s, &all);
+    report->sets = all.n;
+    bool is_all = !s->is_cut_short && all.n <= LOOKED_INTO;
+    if (s->is_cut_short)
+        thin_out(&all, STARTS);
+    sort_structures(q, &all);
+    if (is_all || s->is_over) {
+        for (i64 i = 0; i < MIN(all.n, LOOKED_INTO); i++) {
+            ex_turn_to(q, &all.at[i]);
+            store(q, i);
+        }
+    } else {
+        ex_look_near(q, &all);
+    }
+    return is_all;
+}
+
 ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
 {
     ex_report report = {0};
     arena *scratch = arena_child(a);
     ex_space *s = ex_space_new(scratch, g, options);
-    ex_structures all = {0};
     ex_counts counts = {0};
-    i64 most_sets = options->mode == EX_EARLY ? 1024 : 65536;
-    ex_enumerate(s, options->mode, options->most_sets > 0 ? options->most_sets : most_sets, &all,
-                 &counts);
     i64 most = options->most > 0 ? options->most : 64;
     ex_ranking q = {.a = scratch, .s = s, .options = options, .most = POOL * most,
                     .chosen = NEW_N(scratch, eqf_node, s->r->n)};
-    keep_computable(s, &all, q.chosen);
-    if (options->mode != EX_NONE)
-        ex_compact(s, &all);
-    report.sets = all.n;
-    bool is_all = !s->is_cut_short && all.n <= LOOKED_INTO;
-    if (s->is_cut_short)
-        thin_out(&all, STARTS);
-    sort_structures(&q, &all);
-    if (is_all || s->is_over) {
-        for (i64 i = 0; i < MIN(all.n, LOOKED_INTO); i++) {
-            ex_turn_to(&q, &all.at[i]);
-            store(&q, i);
-        }
-    } else {
-        ex_look_near(&q, &all);
-    }
+    bool is_all;
+    if (options->order == EX_PAPER)
+        s->is_cut_short |= !(is_all = ex_select(&q, options->mode, &counts, &report.sets));
+    else
+        is_all = search_structures(&q, &counts, &report);
     spread(&q, a, most, &report);
     report.expanded = counts.expanded;
     report.pruned = counts.pruned;

@@ -2,11 +2,12 @@
  * loop as far as they are independent, and once more in their repaired forms.
  *
  * A need-set of a class is what a choice of its pointwise operators leaves to reductions; the eight
- * smallest are kept, ties by a number of their texts, so that no order of visits decides.
+ * smallest are kept, ties by a number of their texts, so that no order of visits decides. For comparison
+ * also every set of up to six reductions over the same axes, 1024 of them a round.
  *                                                                                (space.md §6 F) */
 #include "rules/fuse_impl.h"
 
-enum { MOST_SETS = 8, MOST_ITEMS = 12 };
+enum { MOST_SETS = 8, MOST_ITEMS = 12, MOST_IN_SET = 6, MOST_GROUPS = 1024 };
 
 typedef struct need {
     i64 n;
@@ -398,7 +399,21 @@ static needs needs_inside(const bundler *b, i64 item)
     return all.n ? all : (needs){.n = 1};
 }
 
-bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report)
+/* Sets of the items over one set of axes that go on from `group`, by the items after `from`. */
+static void add_sets(const bundler *b, groups *all, need group, i64 from)
+{
+    const rl_reach *r = b->f->r;
+    for (i64 i = from; i < r->items.n && group.n < MOST_IN_SET && all->seen.n < MOST_GROUPS; i++) {
+        if (!b->is_component[i] || (group.n && r->items.at[group.at[0]].par != r->items.at[i].par))
+            continue;
+        need more = group;
+        more.at[more.n++] = (u16)i;
+        add_group(b->f, all, &more);
+        add_sets(b, all, more, i + 1);
+    }
+}
+
+bool rl_bundle_round(rl_fuser *f, bool any, rl_fuse_report *report)
 {
     bundler b = {.f = f};
     const rl_reach *r = f->r;
@@ -419,6 +434,8 @@ bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report)
             for (i64 j = 0; j < deep.n; j++)
                 add_groups(f, &all, &deep.at[j]);
         }
+    if (any)
+        add_sets(&b, &all, (need){.n = 0}, 0);
     bool changed = false;
     for (i64 i = 0; i < all.pairs.n; i++)
         changed = rl_fuse_unite(f, all.pairs.at[i].left, all.pairs.at[i].right, "bundle") || changed;

@@ -2,7 +2,7 @@
  *
  * A round reads a rebuilt e-graph, derives, and only then adds. First, for each reduction of which
  * every form needs others over its axes, the repaired form (chain.c), until there is none; then,
- * for RL_FUSE_NODE, the bundles that operators ask for (bundle.c). What is added is found by the
+ * for RL_FUSE_NODE and RL_FUSE_ALL, the bundles that operators ask for (bundle.c). What is added is found by the
  * next round, so this ends where nothing new comes. Last, loops are restricted to the tiles in which
  * masks may hold (visit.c).
  *
@@ -536,8 +536,8 @@ rl_fuse_report rl_graph_fuse(rl_graph *g, rl_fuse_mode mode)
         rl_fuser *f = start(g);
         report.rounds++;
         more = repair_round(f, &report);
-        if (!more && mode == RL_FUSE_NODE && !is_over(g, &report.stop))
-            more = rl_bundle_round(f, &report);
+        if (!more && mode != RL_FUSE_LATE && !is_over(g, &report.stop))
+            more = rl_bundle_round(f, mode == RL_FUSE_ALL, &report);
         if (!more && !is_over(g, &report.stop))
             more = rl_visit_round(f);
         arena_free(f->a);

@@ -108,7 +108,7 @@ bool rl_visit_round(rl_fuser *f);
 /* Is `right` the loop `left` that visits only the tiles where a mask in its bodies may hold, and do
  * the others add nothing? `lossy`: next to nothing, beside a position that is live for sure. */
 bool rl_visits_follow(rl_terms *t, u32 left, u32 right, bool lossy);
-/* Bundles for the operators that use several reductions. */
-bool rl_bundle_round(rl_fuser *f, rl_fuse_report *report);
+/* Bundles for the operators that use several reductions; or also of any over the same axes. */
+bool rl_bundle_round(rl_fuser *f, bool any, rl_fuse_report *report);
 
 #endif

@@ -88,7 +88,8 @@ f64 rl_graph_flops(const rl_graph *g, eqf_node n);
 typedef enum rl_fuse_mode {
     RL_FUSE_LATE, /* repaired reductions only: which loops are one is decided when kernels are built
                    */
-    RL_FUSE_NODE  /* and the bundles of the reductions that operators use */
+    RL_FUSE_NODE, /* and the bundles of the reductions that operators use */
+    RL_FUSE_ALL   /* and of all others over the same axes, up to a number; for comparison */
 } rl_fuse_mode;
 typedef struct rl_fuse_report {
     i64 rounds, systems, repairs, bundles;

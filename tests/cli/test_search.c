@@ -285,6 +285,52 @@ static void test_modes(void **state)
     json_decref(subsets);
 }
 
+/* The paper's order: every selection of e-nodes, in an e-graph with all bundles. What is left out early is
+ * left out at the end, after many times as many states. */
+static void test_paper(void **state)
+{
+    (void)state;
+    static const char mlp[] = EQF_TEST_DIR "/rules/programs/rmsnorm_mlp.eqf";
+    static const char *const modes[] = {"early", "after"};
+    char command[400];
+    json_int_t selections[2], expanded[2];
+    char *bounds[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "%s --order paper --mode %s --limit 1000", mlp, modes[i]);
+        json_t *x = object_of(command, 0), *extract = json_object_get(subgraph(x), "extract");
+        assert_string_equal(text(extract, "mode"), modes[i]);
+        assert_true(json_is_true(json_object_get(extract, "complete")));
+        selections[i] = number(extract, "structures");
+        expanded[i] = number(extract, "expanded");
+        assert_int_equal(number(extract, "candidates"), selections[i]);
+        json_decref(x);
+        bounds[i] = all_of(command, "bound_us");
+    }
+    assert_true(selections[0] > 50 && selections[0] == selections[1]);
+    assert_true(expanded[1] > 5 * expanded[0]);
+    assert_string_equal(bounds[0], bounds[1]);
+    for (int i = 0; i < 2; i++)
+        free(bounds[i]);
+    snprintf(command, sizeof command, "$E search %s --order paper --print forms --limit 1 >form.eqf && "
+                                      "$E inspect form.eqf", mlp);
+    assert_int_equal(tool(&s, command), 0);
+    static const char *const fuses[] = {"--fuse late", "--fuse node", "--fuse all", "--order paper",
+                                        "--order paper --fuse late"};
+    json_int_t enodes[5];
+    for (int i = 0; i < 5; i++) {
+        snprintf(command, sizeof command, "%s %s", mlp, fuses[i]);
+        json_t *x = object_of(command, 0);
+        assert_string_equal(text(subgraph(x), "stop"), "saturated");
+        enodes[i] = number(subgraph(x), "enodes");
+        json_decref(x);
+    }
+    assert_true(enodes[0] < enodes[1] && enodes[1] <= enodes[2]);
+    assert_int_equal(enodes[2], enodes[3]);
+    assert_int_equal(enodes[0], enodes[4]);
+    assert_int_equal(tool(&s, "$E search rows.eqf --order worst"), 2);
+    assert_int_equal(tool(&s, "$E search rows.eqf --fuse every"), 2);
+}
+
 /* The text of a candidate is a program, and computes the same; kernels are printed as kernel IR. */
 static void test_texts(void **state)
 {
@@ -567,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_candidates),
         cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_paper),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_accuracy_and_parameters),
         cmocka_unit_test(test_limits),

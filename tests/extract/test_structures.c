@@ -459,6 +459,77 @@ static void candidates(void **state)
         fail_msg("%s", last_diag(f).message);
 }
 
+/* ---- selections of e-nodes ------------------------------------------------------------------- */
+
+static int compare_bounds(const void *x, const void *y)
+{
+    f64 a = *(const f64 *)x, b = *(const f64 *)y;
+    return a < b ? -1 : a > b;
+}
+
+static f64 *bounds_of(arena *a, const ex_report *r)
+{
+    f64 *at = NEW_N(a, f64, r->n + 1);
+    for (i64 i = 0; i < r->n; i++)
+        at[i] = r->at[i].bound_us;
+    if (r->n)
+        qsort(at, (size_t)r->n, sizeof *at, compare_bounds);
+    return at;
+}
+
+/* By Algorithm 1, states left out early lose no selection: the same number is left in the end, of the same
+ * costs; each was found where everything is kept, often many times. */
+static void check_selections(fixture *f, const void *arg)
+{
+    (void)arg;
+    const rl_ruleset *rules = rl_ruleset_shipped(f->a);
+    i64 compared = 0, found = 0, expanded[2] = {0}, kept = 0;
+    for (u64 seed = 1; seed <= 200; seed++) {
+        arena *a = arena_child(f->a);
+        rng random = rng_new(seed + 7);
+        rl_graph *g = graph_of(a, rules, random_program(a, seed));
+        for (int i = 0; i < 2; i++) {
+            ex_report r[3];
+            bool complete = true;
+            for (int mode = 0; mode < 3 && complete; mode++) {
+                i64 polls = MOST_POLLS - 500; /* few of some hundred states */
+                ex_options o = {.order = EX_PAPER, .mode = (ex_mode)mode, .most = 512, .is_over = is_long,
+                                .user = &polls};
+                r[mode] = ex_search(a, g, &o);
+                complete = r[mode].complete && r[mode].sets <= 512;
+            }
+            if (complete) {
+                assert_int_equal(r[0].sets, r[1].sets);
+                assert_true(r[2].sets >= r[1].sets);
+                assert_true(r[0].expanded <= r[1].expanded && r[1].expanded == r[2].expanded);
+                assert_int_equal(r[0].n, r[1].n);
+                const f64 *early = bounds_of(a, &r[0]), *after = bounds_of(a, &r[1]);
+                for (i64 k = 0; k < r[0].n; k++)
+                    assert_true(early[k] == after[k]);
+                compared++;
+                found += r[0].sets;
+                kept += r[2].sets;
+                expanded[0] += r[0].expanded;
+                expanded[1] += r[1].expanded;
+            }
+            confuse(a, g, &random);
+        }
+        arena_free(a);
+    }
+    print_message("  %lld e-graphs, %lld selections, %lld where all are kept; states: after %lld, early %lld\n",
+                  (long long)compared, (long long)found, (long long)kept, (long long)expanded[1],
+                  (long long)expanded[0]);
+    assert_true(compared >= 150 && found > 2 * compared && kept > 2 * found);
+    assert_true(expanded[1] > 2 * expanded[0]);
+}
+
+static void selections(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_selections, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
 /* ---- interrupts ------------------------------------------------------------------------------ */
 
 static bool is_spent(void *user)
@@ -503,7 +574,7 @@ static void interrupts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(random_structures), TEST(candidates),
+    const struct CMUnitTest tests[] = {TEST(random_structures), TEST(candidates), TEST(selections),
                                        TEST(interrupts)};
     return cmocka_run_group_tests_name("structures", tests, NULL, NULL);
 }
