@@ -105,6 +105,16 @@ eqf_node rl_fuse_kid(const rl_fuser *f, eqf_node n, i64 i);
 bool rl_fuse_unite(rl_fuser *f, u32 left, u32 right, const char *reason);
 /* Gives loops whose masks leave tiles without effect a visit list (visit.c); was one new? */
 bool rl_visit_round(rl_fuser *f);
+/* What is known of a value on tiles in which a mask holds nowhere. */
+typedef struct rl_fact {
+    bool is_known, is_finite, is_mask; /* finite: known to be, whatever its value */
+    f64 value;                         /* when known */
+} rl_fact;
+/* Of an operator's result. `guards`: of (where (finite z) z c); `lossy`: a large negative number counts
+ * as -inf. */
+rl_fact rl_fact_of(const rl_label *l, const rl_fact *x, i64 n, bool guards, bool lossy);
+/* Does the reducer's state stay what it is on such a tile? (rest.c) */
+bool rl_reducer_rests(rl_graph *g, const rl_closed *reducer, const rl_fact *leaves, i64 leaf_count);
 /* Is `right` the loop `left` that visits only the tiles where a mask in its bodies may hold, and do
  * the others add nothing? `lossy`: next to nothing, beside a position that is live for sure. */
 bool rl_visits_follow(rl_terms *t, u32 left, u32 right, bool lossy);

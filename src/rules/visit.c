@@ -21,10 +21,7 @@
 /* ---- a value on dead tiles ---------------------------------------------------------------------
  */
 
-typedef struct fact {
-    bool is_known, is_finite, is_mask; /* finite: known to be, whatever its value */
-    f64 value;                         /* when known */
-} fact;
+typedef rl_fact fact;
 
 static fact known(f64 value)
 {
@@ -50,8 +47,7 @@ static bool is_lowest(const fact *x)
 
 enum { VANISHES = -60000 }; /* the lowest numbers of all float types lie below */
 
-/* `guards`: of (where (finite z) z c); `lossy`: a large negative number counts as -inf. */
-static fact value_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy)
+fact rl_fact_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy)
 {
     bool all = true;
     for (i64 i = 0; i < n; i++)
@@ -135,7 +131,7 @@ static fact fact_of(reading *r, u32 id)
     bool guards = x->op == IR_where && test->op == IR_finite &&
                   rl_terms_same(r->t, test->kids[0], x->kids[1]);
     rl_label l = rl_label_of(r->t->g, x->op, x->reducer, x->payload);
-    return r->facts[id] = value_of(&l, kids, x->n, guards, r->lossy);
+    return r->facts[id] = rl_fact_of(&l, kids, x->n, guards, r->lossy);
 }
 
 /* The mask as a term over whole dims: what a position's value is does not depend on tiles. Of a
@@ -330,8 +326,16 @@ static bool stays(rl_graph *g, const rl_closed *h)
 static bool adds_nothing(reading *r, u32 comp)
 {
     const rl_record *x = &r->t->at.at[comp];
-    if (x->op != IR_comp || x->reducer == IR_NO_REDUCER)
+    if (x->op != IR_comp)
         return false;
+    if (x->reducer == IR_NO_REDUCER) {
+        fact *leaves = NEW_N(r->t->a, fact, x->n);
+        const u32 *kids = x->kids;
+        i64 n = x->n - 1;
+        for (i64 i = 0; i < n; i++)
+            leaves[i] = fact_of(r, kids[1 + i]);
+        return rl_reducer_rests(r->t->g, r->t->at.at[kids[0]].type.closed, leaves, n);
+    }
     fact body = fact_of(r, x->kids[0]);
     x = &r->t->at.at[comp];
     return body.is_known && body.value == ir_reducer_identity_f64(x->reducer) &&
@@ -431,7 +435,7 @@ static fact fact_of_node(const search *s, eqf_node n)
     for (i64 i = 0; i < arity; i++)
         kids[i] = s->facts[kid(s, n, i)];
     bool guards = l.op == IR_where && node_over(s, kid(s, n, 0), IR_finite, kid(s, n, 1)).i;
-    return value_of(&l, kids, arity, guards, s->lossy);
+    return rl_fact_of(&l, kids, arity, guards, s->lossy);
 }
 
 static void find_facts(search *s)
@@ -582,8 +586,17 @@ static u32 write_component(search *s, u32 c)
          n = eqf_next_node(e, (eqf_class){c}, n)) {
         rl_label l = label_of(s, n);
         i64 arity = eqf_head_arity(graph(s)->lang, eqf_node_head(e, n));
-        if (l.op != IR_comp || l.reducer == IR_NO_REDUCER || arity > RL_MAX_VARS)
+        if (l.op != IR_comp || arity > RL_MAX_VARS)
             continue;
+        if (l.reducer == IR_NO_REDUCER) { /* what its state does is seen when the loop is whole */
+            u32 kids[RL_MAX_VARS];
+            for (i64 i = 0; i < arity; i++)
+                kids[i] = i ? write_fact(s, kid(s, n, i)) : write_opaque(s, kid(s, n, i));
+            u32 made = write_node(s, n, kids);
+            if (made)
+                return s->record[c] = made;
+            continue;
+        }
         fact body = s->facts[kid(s, n, 0)];
         if (!body.is_known || body.value != ir_reducer_identity_f64(l.reducer))
             continue;

@@ -1,6 +1,7 @@
 /* Masks as ranges: loops that leave out tiles in which a mask holds nowhere are found, worth the
  * same, and proved; where a masked tile adds something, or nothing is known of it, there are none.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -109,6 +110,79 @@ static void masks_become_ranges(void **state)
     eqf_ctx_free(ctx);
 }
 
+#define ROWS "(program rows (dims (M 9) (T 9)) (input S f32 (M T)) (input v f32 (T)) (input w f32 (M T)) "
+#define CAUSAL "(let A (where (le (iota T) (iota M)) S -inf)) "
+#define WEIGHTS "(let P (exp (sub A (reduce max A :axis T)))) (let l (reduce + P :axis T)) "
+#define MEAN "(let mu (div (reduce + (mul P v) :axis T) l)) "
+
+/* States of several slots: those that a masked tile leaves alone, and those that count it. */
+static const struct {
+    const char *text, *visits;
+    bool has_reducer;
+} states[] = {
+    {ROWS CAUSAL WEIGHTS MEAN "(output q (div (reduce + (mul P (square (sub v mu))) :axis T) l)))",
+     "0 0 1 1 \n", true},
+    {ROWS CAUSAL WEIGHTS MEAN
+     "(output q (div (reduce + (mul P (mul (sub v mu) (mul (sub v mu) (sub v mu)))) :axis T) l)))",
+     "0 0 1 1 \n", true},
+    {ROWS "(let A S) " WEIGHTS MEAN
+          "(output q (div (reduce + (mul P (square (sub v mu))) :axis T) l)))",
+     "", true}, /* no mask */
+    {ROWS "(let A (where (le (iota T) (iota M)) S 1)) (let mu (div (reduce + A :axis T) 9)) "
+          "(output q (reduce + (square (sub A mu)) :axis T)))",
+     "", true}, /* masked positions count in the mean */
+    {ROWS CAUSAL WEIGHTS "(let D (div (reduce + (mul P w) :axis T) l)) "
+                         "(output q (reduce + (mul (mul (div P l) (sub w D)) v) :axis T)))",
+     "0 0 1 1 \n", false},
+};
+
+/* The reducer rests when its masked leaf is -inf, whatever the other is; not otherwise. */
+static void check_rest(rl_graph *g)
+{
+    static const rl_fact lowest = {.is_known = true, .value = (f64)-INFINITY},
+                         zero = {.is_known = true, .is_finite = true}, some = {.is_finite = true};
+    const rl_closed *reducer = NULL;
+    for (i64 i = 0; i < g->closed.n && !reducer; i++)
+        if (g->closed.at[i]->is_reducer && g->closed.at[i]->formal_count == 2)
+            reducer = g->closed.at[i];
+    assert_non_null(reducer);
+    i64 masked = __builtin_popcountll(reducer->formals[0].dims) == 2 ? 0 : 1;
+    rl_fact leaves[2];
+    for (i64 k = 0; k < 4; k++) {
+        leaves[masked] = k == 0 ? lowest : k == 1 ? zero : k == 2 ? some : (rl_fact){0};
+        leaves[1 - masked] = k == 3 ? zero : (rl_fact){0};
+        assert_int_equal(rl_reducer_rests(g, reducer, leaves, 2), k == 0);
+    }
+}
+
+static void states_rest(void **state)
+{
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (i64 k = 0; k < COUNT_OF(states); k++) {
+        arena *a = arena_new(ctx, 0);
+        const char *text = states[k].text;
+        rl_graph *g = fused(a, ir_read(a, "rows", text, (i64)strlen(text)), RL_FUSE_NODE, true);
+        bool has_reducer = false;
+        for (i64 i = 0; i < g->closed.n; i++)
+            has_reducer = has_reducer || g->closed.at[i]->is_reducer;
+        if (strcmp(visits_in(g, a), states[k].visits) != 0)
+            fail_msg("%s:\n%s", text, visits_in(g, a));
+        assert_true(has_reducer || !states[k].has_reducer);
+        if (k == 0)
+            check_rest(g);
+        for (u64 seed = 0; seed < 5; seed++)
+            check_worth(g, a, text, seed);
+        i64 assumptions = 0;
+        str seen = str_new(a);
+        prove_all(g, a, &assumptions, &seen);
+        assert_int_equal(assumptions, 0);
+        assert_int_equal(strstr(str_text(&seen), "visit") != NULL, states[k].visits[0] != 0);
+        arena_free(a);
+    }
+    eqf_ctx_free(ctx);
+}
+
 /* Loops with one component, as text: the judge reads the mask off the body. */
 static void wrong_lists_are_refused(void **state)
 {
@@ -205,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(derivations),
         cmocka_unit_test(masks_become_ranges),
+        cmocka_unit_test(states_rest),
         cmocka_unit_test(wrong_lists_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
