@@ -7,6 +7,7 @@
 #include "base/base.h"
 
 #define LARGE_PAGE ((size_t)2 << 20)
+#define LARGE ((size_t)512 << 10) /* from here on a block is a mapping */
 #define PAGE ((size_t)1 << 16) /* a multiple of the pages of most machines */
 #define MAX_DIAGS 64 /* later ones are counted, not kept */
 
@@ -36,7 +37,7 @@ static bool is_large(size_t size)
     (void)size;
     return false;
 #else
-    return size >= LARGE_PAGE;
+    return size >= LARGE;
 #endif
 }
 
@@ -45,15 +46,17 @@ static size_t whole_pages(size_t size)
     return (size + PAGE - 1) & ~(PAGE - 1);
 }
 
-/* A mapping of its own that starts with a large page. */
+/* A mapping of its own; if it has room for one, it starts with a large page. */
 static void *map_large(size_t size)
 {
     if (size > SIZE_MAX / 2)
         return NULL;
-    size_t all = LARGE_PAGE + whole_pages(size);
+    size_t all = whole_pages(size) + (size < LARGE_PAGE ? 0 : LARGE_PAGE);
     char *at = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         return NULL;
+    if (size < LARGE_PAGE)
+        return at;
     size_t before = -(uintptr_t)at & (LARGE_PAGE - 1), end = before + whole_pages(size);
     if (before)
         munmap(at, before);
@@ -64,15 +67,21 @@ static void *map_large(size_t size)
     return at + before;
 }
 
-/* A mapping grows by moving its pages: no copy, and at no time twice the memory. NULL: it could not
- * be. */
+/* A mapping grows by moving its pages: no copy, and at no time twice the memory. One of small pages
+ * is copied once, into large ones. NULL: it could not be moved. */
 static void *grow_large(void *p, size_t old_size, size_t size)
 {
 #ifdef MREMAP_FIXED
+    size_t held = whole_pages(old_size);
+    if (size < LARGE_PAGE) {
+        void *q = mremap(p, held, whole_pages(size), MREMAP_MAYMOVE);
+        return q == MAP_FAILED ? NULL : q;
+    }
+    if (old_size < LARGE_PAGE)
+        return NULL;
     void *to = map_large(size);
     if (!to)
         return NULL;
-    size_t held = whole_pages(old_size);
     if (mremap(p, held, held, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to)
         return to;
     munmap(to, whole_pages(size));
@@ -114,7 +123,7 @@ static void *resize_default(void *user, void *p, size_t old_size, size_t size)
 void heap_touch(void *p, i64 from, i64 to)
 {
 #ifdef MADV_POPULATE_WRITE
-    if (to - from < (i64)PAGE || is_large((size_t)to))
+    if (to - from < (i64)PAGE || to >= (i64)LARGE_PAGE)
         return;
     const uintptr_t page = 4096, at = (uintptr_t)p; /* where pages are larger, nothing happens */
     uintptr_t first = (at + (uintptr_t)from + page - 1) & ~(page - 1);

@@ -18,7 +18,8 @@ static void test_resize(void **state)
     (void)state;
     static const i64 sizes[] = {1,        70000,    1 << 20,  (2 << 20) - 1, 2 << 20, (2 << 20) + 1,
                                 5 << 20,  33 << 20, 34000001, 9 << 20,       3 << 20, 100,
-                                8 << 20,  4097};
+                                8 << 20,  4097,     600000,   900000,        7 << 20, 700000,
+                                1500000,  524287};
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     u8 *p = NULL;
     i64 held = 0;
