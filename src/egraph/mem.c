@@ -108,9 +108,12 @@ void eg_vec_trim(eg *g, eg_vec *v)
     }
 }
 
+/* Words from which a list grows by an eighth: its pages are moved then, not copied. */
+enum { MOVED_WORDS = 1 << 19 };
+
 bool eg_vec_grow(eg *g, eg_vec *v, u32 need)
 {
-    u32 cap = MAX(MAX(need, 16), v->cap + v->cap / 2);
+    u32 cap = MAX(MAX(need, 16), v->cap + v->cap / (v->cap < MOVED_WORDS ? 2 : 8));
     u32 *p = eg_resize(g, v->at, 4 * (i64)v->cap, 4 * (i64)cap);
     if (!p && need < cap) { /* near the limit take only what is needed */
         cap = need;

@@ -120,7 +120,7 @@ static inline bool eg_is_new(u32 stamp, u32 watermark, u32 watch)
 /* The e-nodes of one operator by class, on a frozen e-graph: one run of memory instead of a walk
  * through lists. Tuples that are new (eg_is_new) stand last in their class. */
 typedef struct eg_range {
-    u32 first, fresh, end, pad;
+    u32 first, fresh, end;
 } eg_range;
 typedef struct eg_class_index {
     u32 op, watch, watermark, class_ids, n, arity;
