@@ -6,12 +6,13 @@
  * most three dims and few enough elements to stay in the first-level cache. */
 #include "kernel/tiled.h"
 
-enum { LONG = 256, SUMMED = 64, ALONG = 256, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
+enum { LONG = 256, SUMMED = 64, ALONG = 4096, STREAMED = 1 << 16, FEW = 16, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
 
 typedef struct roles {
     kn_lower *l;
     bool *seen;        /* by term: part of the kernel */
     bool *referred;    /* by term: in memory, and only products read it, where it lies */
+    bool *streamed;    /* by term: read once, by a product with one row */
     bool *cut;         /* by atom: has an axis here */
     i64 *lanes;
 } roles;
@@ -117,8 +118,15 @@ static void limit_product(roles *r, const ir_node *node)
     /* what is computed on one side is computed again for each tile of the other's dim */
     for (i64 o = 0; o < 2; o++)
         keep_one(r, at[o], n[o], x[1 - o]->op == IR_view ? COLUMNS : WIDE);
-    /* vectors may run along what is summed where one side has one row */
-    keep_one(r, at[2], n[2], rows_of(r, at[0], n[0]) == 1 || rows_of(r, at[1], n[1]) == 1 ? ALONG : SUMMED);
+    i64 one = rows_of(r, at[0], n[0]) == 1 ? 0 : rows_of(r, at[1], n[1]) == 1 ? 1 : -1;
+    keep_one(r, at[2], n[2], one >= 0 ? ALONG : SUMMED);
+    if (one < 0)
+        return;
+    /* one row: of the other side each row is a stream, as long as can be, and few at a time */
+    i64 along = MAX(rows_of(r, at[2], n[2]), 1);
+    for (i64 i = 0; i < n[1 - one]; i++)
+        limit(r, at[1 - one][i], MIN(MAX(STREAMED / along, FEW), COLUMNS));
+    r->streamed[node->args[1 - one].i] = true;
 }
 
 static i64 lanes_in(const roles *r, const ir_node *node, ir_atom d)
@@ -149,7 +157,8 @@ static bool cut_value(roles *r, u32 k)
     }
     if (dims > KN_RANK && least >= 0)
         return limit(r, node->dims.at[least], 1);
-    if (size > (r->referred[k] ? 2 * LARGEST : LARGEST) && most >= 0)
+    i64 largest = !r->referred[k] ? LARGEST : r->streamed[k] ? INT64_MAX : 2 * LARGEST;
+    if (size > largest && most >= 0)
         return limit(r, node->dims.at[most], MAX(lanes_in(r, node, node->dims.at[most]) / 2, 1));
     return false;
 }
@@ -160,6 +169,7 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
     roles r = {.l = l};
     r.seen = NEW_N(l->a, bool, p->nodes.n);
     r.referred = NEW_N(l->a, bool, p->nodes.n);
+    r.streamed = NEW_N(l->a, bool, p->nodes.n);
     r.cut = NEW_N(l->a, bool, p->atoms.n);
     r.lanes = NEW_N(l->a, i64, p->atoms.n);
     find_terms(&r, root);

@@ -358,12 +358,15 @@ static int rate(const tiler *t, const frame *f, const product *x, ir_atoms axes)
 {
     i64 n = kt_extent_of(t, axes, x->n), m = kt_extent_of(t, axes, x->m);
     bool refers = may_refer(t, f, x->right, axes);
+    bool left_runs = !may_refer(t, f, x->left, axes) || stride_in(t, f, x->left, x->k) == 1;
+    bool along_k = refers && stride_in(t, f, x->right, x->k) == 1 && left_runs;
+    if (along_k && m == 1 && n > 1) /* each element is read once, rows are streams */
+        return 7;
     if (may_pack(t, f, x->right, x->n, axes))
         return 6;
     if (refers && stride_in(t, f, x->right, x->n) == 1 && n > 1)
         return 5;
-    bool left_runs = !may_refer(t, f, x->left, axes) || stride_in(t, f, x->left, x->k) == 1;
-    if (refers && stride_in(t, f, x->right, x->k) == 1 && left_runs && m < 8)
+    if (along_k && m < 8)
         return 4;
     return n > 1 ? (refers ? 2 : 3) : 1;
 }
@@ -395,7 +398,7 @@ product kt_product_of(tiler *t, const frame *f, u32 k, ir_atoms axes)
         x = y;
     int r = rate(t, f, &x, axes);
     bool floats = dtype_is_float(kt_wide((dtype)node->dtype));
-    x.kind = !floats || r == 1 ? KN_DOT_PLAIN : r == 4 ? KN_DOT_ROWDOT : KN_DOT_FMA;
+    x.kind = !floats || r == 1 ? KN_DOT_PLAIN : r == 4 || r == 7 ? KN_DOT_ROWDOT : KN_DOT_FMA;
     return x;
 }
 
@@ -414,7 +417,8 @@ static void choose_block(const tiler *t, const product *x, ir_atoms axes, dtype 
     i64 width = x->kind == KN_DOT_ROWDOT ? 1 : MIN(lanes, n);
     f64 best = 0;
     block[0] = block[1] = 1;
-    for (i64 nv = 1; nv <= 4 && nv * width <= MAX(n, width); nv++)
+    i64 most = x->kind == KN_DOT_ROWDOT && m == 1 ? 8 : 4;
+    for (i64 nv = 1; nv <= most && nv * width <= MAX(n, width); nv++)
         for (i64 mr = 1; mr <= m; mr++) {
             if (mr * nv + nv + 1 > registers)
                 break;
