@@ -97,7 +97,7 @@ kn_job kn_job_new(kn_lower *l, u32 term)
 {
     const char *origin = intern_text(l->p->names, l->p->nodes.at[term].origin);
     if (!origin || !origin[0])
-        origin = ir_row((ir_op)l->p->nodes.at[term].op)->name;
+        origin = l->p->nodes.at[term].op == IR_in ? "copy" : ir_row((ir_op)l->p->nodes.at[term].op)->name;
     return (kn_job){.l = l, .m = kn_maker_new(l->a, origin), .term = term,
                     .constant = l->constant[term]};
 }

@@ -98,6 +98,36 @@ static void order_result(kn_lower *l, u32 root, ir_atoms dims, ir_atom *order)
         order[n] = columns;
 }
 
+/* What the kernel computes, for people: products, reductions and pointwise operators, each once, those
+ * first that come first. */
+static const char *name_of(tiler *t, u32 root)
+{
+    term_list all = kt_below(t, t->a, &root, 1);
+    str s = str_new(t->a);
+    VEC(const char *) names = {0};
+    for (i64 i = 0; i < all.n; i++) {
+        const ir_node *node = kt_node_of(t, all.at[i]);
+        const char *name = ir_row((ir_op)node->op)->name;
+        bool reduces = (node->op == IR_reduce && node->attr.par.n == 0) || node->op == IR_comp;
+        if (node->is_open || kt_is_in_memory(t, all.at[i]))
+            continue;
+        if (node->op == IR_tile_matmul)
+            name = "matmul";
+        else if (reduces && node->attr.reducer != IR_NO_REDUCER)
+            name = node->attr.reducer == IR_SUM ? "sum" : ir_reducer_text(node->attr.reducer);
+        else if (ir_row((ir_op)node->op)->class_ != IR_EWISE || node->op == IR_cast)
+            continue;
+        bool is_named = node->op == IR_comp && kt_node_of(t, node->args[0].i)->op == IR_tile_matmul;
+        for (i64 k = 0; k < names.n && !is_named; k++)
+            is_named = strcmp(names.at[k], name) == 0;
+        if (is_named)
+            continue;
+        vec_push(t->a, &names, name);
+        str_printf(&s, "%s%s", s.n > 0 ? " " : "", name);
+    }
+    return s.n > 0 ? str_text(&s) : "tiles";
+}
+
 void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
 {
     const ir_node *node = &l->p->nodes.at[term];
@@ -160,6 +190,7 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     for (i64 i = 0; i < all.n; i++)
         if (!kt_is_in_memory(&t, all.at[i]))
             t.j.flops += ir_node_flops(l->p, (ir_term){all.at[i]});
+    t.j.m.k->origin = name_of(&t, root);
     kn_job_launch(&t.j);
     l->at[term] = out;
 }
