@@ -1,5 +1,5 @@
-/* What bench.py cannot see from outside: an empty search over 120 rules, one iteration of micro-10 and
- * its undo, runs with explanations beside runs without. Best of several, alternating.
+/* What bench.py cannot see from outside: an empty search over 120 rules, a tiny run, one iteration of
+ * micro-10 and its undo, runs with explanations beside runs without. Best of several, alternating.
  *
  *     small SUITE [REPEAT]      SUITE is tests/conformance/egg-suite.eqf */
 #include <stdio.h>
@@ -150,6 +150,18 @@ static void empty_search(int repeat)
     free(rules);
 }
 
+static void tiny(const char *name, const char *rules, const char *term, int repeat)
+{
+    double best = 1e9;
+    for (int k = 0; k < 1000 * repeat; k++) {
+        bench b = start(rules, false);
+        add(&b, term);
+        best = least(best, run(&b, -1));
+        stop(&b);
+    }
+    printf("%-9s                       %8.2f us\n", name, best);
+}
+
 static void undo(const char *rules, const char *terms, int repeat)
 {
     double iteration = 1e9, marked = 1e9, undone = 1e9;
@@ -195,6 +207,9 @@ int main(int argc, char **argv)
     char *ac = inner(suite, "(ruleset ac ", "rule"), *micro = inner(suite, "(ruleset micro", "rule");
     char *roots = inner(suite, "(family micro ", "term");
     empty_search(repeat);
+    char *simple = inner(suite, "(ruleset simple ", "rule");
+    tiny("simple2", simple, "(+ 0 (* 1 foo))", repeat);
+    free(simple);
     undo(micro, roots, repeat);
     for (int n = 8; n <= 10; n++) {
         char name[16], term[256] = "(term ";

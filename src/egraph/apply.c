@@ -365,14 +365,14 @@ static void link_root(batch *b, u32 j, u32 n)
 static bool reserve(batch *b, const eg_make *mk, bool root)
 {
     eg *g = b->r->g;
-    if (!eg_reserve(g, mk->op, mk->arity, BATCH))
+    if (!eg_reserve(g, mk->op, mk->arity, b->n))
         return false;
     if (!root)
         return true;
-    return eg_union_reserve_n(g, BATCH) &&
+    return eg_union_reserve_n(g, b->n) &&
            (!g->options.explain ||
             eg_vec_room(g, &g->rows,
-                        BATCH * (8 + (u32)b->rule->atoms.n + b->rule->nbuilt)));
+                        b->n * (8 + (u32)b->rule->atoms.n + b->rule->nbuilt)));
 }
 
 /* E-node k of the right side for all matches. */
@@ -463,8 +463,8 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
                 b->applied++;
                 r->changed = true;
                 /* what the union logged took of the room */
-                if (UNLIKELY(!log_ready(g, op, BATCH) || !log_ready(g, EG_OP_CLASSES, BATCH)) &&
-                    !eg_reserve(g, op, arity, BATCH))
+                if (UNLIKELY(!log_ready(g, op, n) || !log_ready(g, EG_OP_CLASSES, n)) &&
+                    !eg_reserve(g, op, arity, n))
                     return false;
                 slot = g->slot;
                 mask = g->slot_mask;

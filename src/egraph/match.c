@@ -535,6 +535,9 @@ static bool find_fixed(machine *m, u64 *bound)
     return true;
 }
 
+/* Tuples of all atoms that are few. */
+enum { FEW = 24 };
+
 void eg_search_run(eg_search *s)
 {
     eg *g = s->g;
@@ -545,7 +548,7 @@ void eg_search_run(eg_search *s)
     s->cut = s->failed = false;
     if (s->out)
         s->out->width = r->nsave + (s->wide ? 1 + natoms : 0);
-    u64 delta = 0;
+    u64 delta = 0, all = 0;
     for (u32 k = 0; k < natoms; k++) {
         u32 op = r->atoms.at[k].op;
         if (op >= g->nlogs || (op ? g->log[op].visible : g->nclasses) == 0)
@@ -555,6 +558,7 @@ void eg_search_run(eg_search *s)
             return;
         }
         delta += eg_delta_size(&g->log[op], s->watermark);
+        all += op ? g->log[op].n : g->nclasses;
     }
     if (s->watermark && !s->full && delta == 0)
         return;
@@ -591,6 +595,12 @@ void eg_search_run(eg_search *s)
     }
     if (!s->watermark || s->full) {
         m.w = 0;
+        run_variant(&m, bound, -1);
+        finish(&m);
+        return;
+    }
+    if (all <= FEW && !s->delta_only) { /* sooner looked at than compared */
+        m.need_new = true;
         run_variant(&m, bound, -1);
         finish(&m);
         return;
