@@ -29,11 +29,12 @@ static rl_graph *fused(arena *a, const ir_program *p, rl_fuse_mode mode, bool ex
     return g;
 }
 
-/* Visit lists of the loops, each once: constant and factor of the outer atom, low and high. */
+/* Visit lists of the loops, each once, sorted: constant and factor of the outer atom, low and high. */
 static const char *visits_in(rl_graph *g, arena *a)
 {
     str s = str_new(a);
     str_add(&s, "");
+    VEC(const char *) lines = {0};
     for (i64 k = 0; k < g->payloads.n; k++) {
         const ir_attr *attr = &g->payloads.at[k].attr;
         bool is_used = false;
@@ -46,10 +47,19 @@ static const char *visits_in(rl_graph *g, arena *a)
                     is_used || (!rl_leaf_of(g, head) && rl_node_label(g, head).op == IR_loop &&
                                 eqf_head_payload(g->lang, head) == (u32)k);
             }
+        str line = str_new(a);
         for (i64 i = 0; is_used && i < attr->ints.n; i++)
-            str_printf(&s, "%lld ", (long long)attr->ints.at[i]);
-        str_add(&s, is_used && attr->ints.n ? "\n" : "");
+            str_printf(&line, "%lld ", (long long)attr->ints.at[i]);
+        if (is_used && attr->ints.n)
+            vec_push(a, &lines, str_text(&line));
+        for (i64 i = lines.n - 1; i > 0 && strcmp(lines.at[i - 1], lines.at[i]) > 0; i--) {
+            const char *later = lines.at[i - 1];
+            lines.at[i - 1] = lines.at[i];
+            lines.at[i] = later;
+        }
     }
+    for (i64 i = 0; i < lines.n; i++)
+        str_printf(&s, "%s\n", lines.at[i]);
     return str_text(&s);
 }
 
@@ -66,9 +76,9 @@ static const struct {
     {"(where (and (or (lt it 2) (lt (sub iq it) 3)) (le it iq)) S -inf)", "-2 1 1 1 0 0 2 0 \n"},
     {"(where (le it iq) (mul S 0.5) -inf)", "0 0 1 1 \n"},
     {"(where (le it iq) (where (lt (sub iq it) 4) S -inf) -inf)", /* each, and both */
-     "0 0 1 1 \n-3 1 1 1 \n-3 1 9 0 \n"},
+     "-3 1 1 1 \n-3 1 9 0 \n0 0 1 1 \n"},
     {"(add (where (lt (sub iq it) 4) (const f32 0) -inf) (add (where (le it iq) (const f32 0) -inf) S))",
-     "-3 1 9 0 \n-3 1 1 1 \n0 0 1 1 \n"},
+     "-3 1 1 1 \n-3 1 9 0 \n0 0 1 1 \n"},
     {"(add (where (le it iq) (const f32 0) -inf) S)", "0 0 1 1 \n"},
     {"(where (le it iq) S -1e30)", "0 0 1 1 \n"}, /* every row has a live position */
     {"(where (lt it iq) S -1e30)", ""},           /* the first one has none */
