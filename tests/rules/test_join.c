@@ -113,6 +113,12 @@ static void it_fires_where_it_pays(void **state)
         {SUM("x", "a", "K", "(matmul x d :axis K)", "b", "L"), 1},
         {SUM("(exp x)", "a", "K", "x", "(exp a)", "K"), 1},
         {SUM("x", "a", "K", "x", "(exp a)", "K"), 0},     /* weights add */
+        {DIMS INPUTS WEIGHTS "(parameter e f32 (N)) (output Y (add (add (matmul x a :axis K) e) "
+                             "(matmul y b :axis L))))",
+         1}, /* a bias between them */
+        {DIMS INPUTS WEIGHTS "(parameter e f32 (N)) (output Y (add (add (matmul x a :axis K) e) "
+                             "(add (exp e) (matmul y b :axis L)))))",
+         1},
         {SUM("x", "(mul a 2)", "K", "(exp x)", "a", "K"), 1},
         {SUM("z", "c", "{K L}", "y", "b", "L"), 0},         /* two are */
         {SUM("z", "a", "K", "y", "b", "L"), 0},           /* L is a dim of the other product, too */
