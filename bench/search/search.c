@@ -3,9 +3,9 @@
  *     bench_search [--root FOLDER]         the tables that are compared with something: below
  *     bench_search [--rules] [--subsets] [--split DIM] PROGRAM.eqf ...     sizes of other programs
  *
- * 1. Each derivation (outputs Y.form are forms of Y): is the form in the class of Y, of how many steps is
- *    its proof, and what did the search take: time, the e-graph's memory, and the most that the process
- *    held, proofs included.
+ * 1. Each derivation, and each form of slices, concats, gathers and scans (outputs Y.form are forms of
+ *    Y): is it in the class of Y, of how many steps is its proof, and what did the search take: time, the
+ *    e-graph's memory, and the most that the process held, proofs included.
  * 2. Sizes after each phase beside those of the design's model (`!`: over 1.3 times), with times; then
  *    what extraction went through, with compaction early and at the end (`+`: it met a limit, here 20 s).
  *    With --rules what each rule did; with --split DIM after a split of that dim into four; with --subsets
@@ -408,13 +408,13 @@ static int is_eqf(const struct dirent *e)
     return strstr(e->d_name, ".eqf") != NULL;
 }
 
-static int derivations(const char *root)
+static int derivations(const char *root, const char *kind)
 {
     char folder[4096], path[8192];
     struct dirent **all;
-    snprintf(folder, sizeof folder, "%s/derivations", root);
+    snprintf(folder, sizeof folder, "%s/%s", root, kind);
     int n = scandir(folder, &all, is_eqf, alphasort), failed = n < 0;
-    printf("%-23s %11s %9s %8s %8s\n", "derivation", "e-nodes/classes", "model", "ms", "MiB");
+    printf("%-23s %11s %9s %8s %8s\n", kind, "e-nodes/classes", "model", "ms", "MiB");
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, all[i]->d_name);
         failed |= derivation_apart(path) != 0;
@@ -464,7 +464,7 @@ int main(int argc, char **argv)
     }
     trap t;
     if (first == argc) /* first, as long as this process holds little itself */
-        missing = derivations(root);
+        missing = derivations(root, "derivations") | derivations(root, "tiles");
     TRY (ctx, t) {
         if (first < argc)
             sizes_of(ctx, argv + first, argc - first, &o);
