@@ -211,18 +211,41 @@ static bool exec_down(machine *m, const step *st, const eg_atom *a, u32 i, bool 
     return false;
 }
 
+/* Of the children that are known the one with the fewest users. */
+static inline u32 up_slot(const machine *m, const step *st, const eg_atom *a)
+{
+    u32 best = st->up_slot;
+    if (LIKELY(!(st->known & (st->known - 1))))
+        return best;
+    u32 fewest = eg_body_of(m->g, m->regs[a->kids[best]])->nuses;
+    for (u32 j = best + 1; j < a->arity; j++) {
+        if (!(st->known >> j & 1))
+            continue;
+        u32 uses = eg_body_of(m->g, m->regs[a->kids[j]])->nuses;
+        if (uses < fewest) {
+            fewest = uses;
+            best = j;
+        }
+    }
+    return best;
+}
+
+static inline u32 up_length(const machine *m, const step *st, const eg_atom *a)
+{
+    return eg_body_of(m->g, m->regs[a->kids[up_slot(m, st, a)]])->nuses;
+}
+
 static bool exec_up(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
     eg *g = m->g;
-    u32 seg = MIN(a->arity, EG_LONG);
-    for (u32 cell = eg_body_of(g, m->regs[a->kids[st->up_slot]])->uses, after; cell;
-         cell = after) {
+    u32 seg = MIN(a->arity, EG_LONG), up = up_slot(m, st, a);
+    for (u32 cell = eg_body_of(g, m->regs[a->kids[up]])->uses, after; cell; cell = after) {
         u32 slot, n = eg_cell_node(g, cell, &slot);
         const u32 *rec = eg_rec(g, n);
         after = rec[N_KIDS + eg_step(n) * slot + 1];
         if (n >> 29 != seg)
             continue;
-        if (a->commutative ? slot == 1 && rec[N_KIDS] == rec[N_KIDS + 2] : slot != st->up_slot)
+        if (a->commutative ? slot == 1 && rec[N_KIDS] == rec[N_KIDS + 2] : slot != up)
             continue;
         if (visit(m, st, a, n, rec, i, any_new))
             return true;
@@ -398,7 +421,7 @@ static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool 
     }
     if (m->pair[k].heads && m->pair[k].slot == st->up_slot)
         return exec_pair(m, st, a, i, any_new);
-    u32 up = eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses;
+    u32 up = up_length(m, st, a);
     m->work[k] += MIN(down, up);
     if (UNLIKELY(m->work[k] > 4 * (u64)g->log[a->op].alive + 256) && !a->commutative &&
         !m->pair[k].heads) {
@@ -427,10 +450,10 @@ static u32 list_length(const machine *m, const step *st)
             return 0;
         if (m->pair[st->atom].heads)
             return 1;
-        return MIN(n, eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses);
+        return MIN(n, up_length(m, st, a));
     }
     case STEP_UP:
-        return eg_body_of(g, m->regs[a->kids[st->up_slot]])->nuses;
+        return up_length(m, st, a);
     case STEP_SCAN:
         return g->log[a->op].n;
     case STEP_CLASSES:

@@ -15,6 +15,7 @@ typedef struct step {
     u32 atom, up_slot;
     u32 child;  /* plan node after this step, 0 not made yet */
     u64 bind;   /* children to be bound here */
+    u64 known;  /* children that are bound before; up_slot is the first of them at least */
 } step;
 
 /* What can come next once certain atoms are matched: a few candidates, the one with the shortest

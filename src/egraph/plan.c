@@ -31,6 +31,7 @@ u64 eg_plan_atom(machine *m, u32 k, u64 bound, bool first, u8 filter, step *st)
             all = false;
         }
         if (bound >> v & 1) {
+            st->known |= (u64)1 << j;
             u32 uses = first ? eg_body_of(g, m->regs[v])->nuses : 1;
             if (up < 0 || uses < up_uses) {
                 up = j;
