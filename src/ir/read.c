@@ -9,6 +9,7 @@ typedef struct reader {
     ir_program *p;
     arena *scratch;
     VEC(ir_term) by_name; /* `let`s by interned name */
+    i64 looked_at; /* terms, by loops that were written out */
 } reader;
 
 static _Noreturn void fail(reader *r, eqf_status status, const sx *x, const char *format, ...)
@@ -328,7 +329,8 @@ static ir_term read_iterate(reader *r, const sx *form)
         fail(r, EQF_E_TYPE, form->at[1], "a loop takes 0 to %d turns", MOST_TURNS);
     if (ir_get(r->p, lambda)->op != IR_lambda)
         fail(r, EQF_E_TYPE, body, "expected a lambda");
-    if (turns * (i64)lambda.i > MOST_LOOKED_AT)
+    r->looked_at += turns * (i64)lambda.i;
+    if (r->looked_at > MOST_LOOKED_AT)
         fail(r, EQF_E_LIMIT, form, "too many turns for a program of this size");
     i64 states = ir_result_count(r->p, lambda);
     if (states < 1 || states > n)
