@@ -1,6 +1,6 @@
 /* Dim splits: an atom becomes two, and every reduction over it goes over the inner part first. The
  * forms stay in the classes of the whole; what reductions over parts allow is found by the ordinary
- * rules (rules/split.rules holds the one that is special to parts).           (space.md §6 D) */
+ * rules (rules/split.rules holds those that are special to parts).           (space.md §6 D) */
 #include "rules/graph_impl.h"
 
 ir_atom rl_part_atom(rl_graph *g, ir_atom after, const char *name, i64 extent)
