@@ -60,8 +60,9 @@ static u32 join(rl_graph *g, const rl_builder *builder, const joining *j)
         return 0;
     rl_label l_concat = rl_label_of(g, IR_concat, IR_NO_REDUCER, map), l_matmul;
     rl_built left[] = {j->x, j->y}, right[] = {j->a, j->b};
-    rl_built kids[] = {rl_make(builder, &l_concat, map, left, 2),
-                       rl_make(builder, &l_concat, map, right, 2)};
+    rl_built kids[2]; /* in this order, whatever compiles it */
+    kids[0] = rl_make(builder, &l_concat, map, left, 2);
+    kids[1] = rl_make(builder, &l_concat, map, right, 2);
     u32 axis = rl_axis_payload(g, IR_matmul, g->payloads.at[map].to);
     l_matmul = rl_label_of(g, IR_matmul, IR_NO_REDUCER, axis);
     return kids[0].id && kids[1].id ? rl_make(builder, &l_matmul, axis, kids, 2).id : 0;

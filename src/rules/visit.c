@@ -547,7 +547,9 @@ static u32 write_mask(search *s, u32 c, i64 depth)
     eqf_node n = joint_of(s, c, depth);
     if (!n.i)
         return write_opaque(s, c);
-    u32 kids[2] = {write_mask(s, kid(s, n, 0), depth - 1), write_mask(s, kid(s, n, 1), depth - 1)};
+    u32 kids[2]; /* in this order, whatever compiles it */
+    for (i64 i = 0; i < 2; i++)
+        kids[i] = write_mask(s, kid(s, n, i), depth - 1);
     return write_node(s, n, kids);
 }
 
