@@ -62,16 +62,21 @@ static bool is_loop(const ir_node *node)
     return node->op == IR_loop || (node->op == IR_reduce && node->attr.par.n > 0);
 }
 
+static u64 bit_of(ir_atom a)
+{
+    return a.i < 64 ? (u64)1 << a.i : 0;
+}
+
 /* Times that a value is computed over in a kernel whose result has the axes `par`; tiles have so many
- * lanes by atom. */
-static f64 repeats(const ir_program *p, const ir_node *node, ir_atoms par, const i64 *lanes)
+ * lanes by atom. `bound`: axes that loops around it step over: its own are then not the result's. */
+static f64 repeats(const ir_program *p, const ir_node *node, ir_atoms par, u64 bound, const i64 *lanes)
 {
     f64 n = 1;
     if (node->is_open) /* in a step of some loop, for the rows that it names */
         return STEPS;
     for (i64 i = 0; i < par.n; i++) {
         i64 tile = lanes[par.at[i].i];
-        if (!ir_has(node->axes, par.at[i]))
+        if (!ir_has(node->axes, par.at[i]) || (bound & bit_of(par.at[i])))
             n *= (f64)((ir_extent(p, par.at[i]) + tile - 1) / tile);
     }
     return n;
@@ -128,6 +133,7 @@ typedef struct work {
     u64 *used;      /* a bit for each pass, by how many loops lie below */
     u8 *below;
     i64 *times;
+    u64 *bound; /* axes of the loops around it */
     bool *is_listed;
     bool *looped; /* by atom, as are: */
     i64 *lanes;   /* of a tile */
@@ -162,6 +168,7 @@ static void list_terms(arena *a, const ir_program *p, u32 root, work *w)
     for (i64 k = 0; k < w->terms.n; k++) {
         u32 t = w->terms.at[k];
         w->used[t] = w->below[t] = 0;
+        w->bound[t] = 0;
         w->times[t] = 0;
         w->is_listed[t] = false;
     }
@@ -193,9 +200,14 @@ static void count_passes(const ir_program *p, u32 root, work *w)
         for (i64 i = 0; is_loop(node) && i < node->attr.par.n; i++)
             w->looped[node->attr.par.at[i].i] = true;
         u64 pass = is_loop(node) ? (u64)1 << w->below[t] : w->used[t];
-        for (i64 i = 0; i < used_operands(node); i++)
-            w->used[node->args[i].i] |=
-                takes_result(node, i) ? (u64)1 << w->below[node->args[0].i] : pass;
+        for (i64 i = 0; i < used_operands(node); i++) {
+            u32 x = node->args[i].i;
+            const ir_node *around = takes_result(node, i) ? &p->nodes.at[node->args[0].i] : node;
+            w->used[x] |= takes_result(node, i) ? (u64)1 << w->below[node->args[0].i] : pass;
+            w->bound[x] |= w->bound[t];
+            for (i64 j = 0; is_loop(around) && j < around->attr.par.n; j++)
+                w->bound[x] |= bit_of(around->attr.par.at[j]);
+        }
     }
     w->times[root] = 1;
     for (i64 k = 0; k < w->terms.n; k++) {
@@ -270,7 +282,7 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, wor
         }
         if (node->op == IR_comb)
             continue;
-        f64 times = repeats(p, node, par, w->lanes) * (f64)w->times[t];
+        f64 times = repeats(p, node, par, w->bound[t], w->lanes) * (f64)w->times[t];
         for (i64 i = 0; i < node->axes.n; i++)
             times *= ir_has(par, node->axes.at[i]) ? 1 : w->share[node->axes.at[i].i];
         k.flops += weight(node) * (f64)ir_node_flops(p, (ir_term){t}) * times;
@@ -388,7 +400,7 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
     VEC(ex_kernel) kernels = {0};
     i64 n = p->nodes.n;
     work w = {.used = NEW_N(scratch, u64, n), .below = NEW_N(scratch, u8, n),
-              .times = NEW_N(scratch, i64, n), .is_listed = NEW_N(scratch, bool, n),
+              .times = NEW_N(scratch, i64, n), .bound = NEW_N(scratch, u64, n), .is_listed = NEW_N(scratch, bool, n),
               .looped = NEW_N(scratch, bool, p->atoms.n), .lanes = NEW_N(scratch, i64, p->atoms.n),
               .share = NEW_N(scratch, f64, p->atoms.n)};
     f64 seconds = 0;

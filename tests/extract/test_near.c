@@ -147,9 +147,41 @@ static void they_compute_the_program(void **state)
             fail_msg("%s: %s", names[i], last_diag(f).message);
 }
 
+/* Two products in one kernel: the first is computed again for each of the tiles of the result along D. That the
+ * first sums over D, too, does not change that. */
+static void check_repeats(fixture *f, const void *arg)
+{
+    (void)arg;
+    for (int same = 0; same < 2; same++) {
+        const char *out = same ? "D" : "E";
+        const char *text = arena_printf(
+            f->a, "(program two (dims (R 128) (D 512) (E 512) (H 1024))\n"
+                  "  (parameter U f32 (D H)) (parameter W f32 (H %s)) (input x f32 (R D))\n"
+                  "  (let h (matmul x U :axis D))\n"
+                  "  (output y (matmul (exp h) W :axis H) (R %s)))", out, out);
+        ir_program *p = ir_read(f->a, "two", text, (i64)strlen(text));
+        ex_report r = ex_search(f->a, graph_of(f->a, p), &(ex_options){.most = 512});
+        f64 one = 0, two = 0;
+        for (i64 i = 0; i < r.n; i++) {
+            f64 *least = r.at[i].kernels == 1 ? &one : &two;
+            *least = *least > 0 ? MIN(*least, r.at[i].flops) : r.at[i].flops;
+        }
+        print_message("  to %s: %.4g operations in one kernel, %.4g in more\n", out, one, two);
+        assert_true(two > 0 && one > 1.8 * two);
+    }
+}
+
+static void what_is_repeated_counts(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_repeats, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(the_best_is_found), TEST(candidates_are_unlike),
-                                       TEST(they_compute_the_program)};
+                                       TEST(they_compute_the_program),
+                                       TEST(what_is_repeated_counts)};
     return cmocka_run_group_tests_name("near", tests, NULL, NULL);
 }
