@@ -21,6 +21,7 @@
 /* What a machine does in a second; 0: a guess. */
 typedef struct ex_rates {
     f64 flops, bytes, launch_s;
+    f64 threads; /* that make them together */
 } ex_rates;
 
 /* When equal and dominated structures (enumerate.c) are left out. */

@@ -13,7 +13,7 @@ enum { TILE = 32, WIDE = 128, MOVED = 8, STEPS = 32 };
 #define OVERLAP 0.3 /* of the smaller of operations and traffic is not hidden */
 
 typedef struct kernel {
-    f64 flops, bytes;
+    f64 flops, bytes, parts;
 } kernel;
 
 static f64 weight(const ir_node *node)
@@ -266,7 +266,7 @@ static void find_visited(arena *a, const ir_program *p, work *w)
 
 static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, work *w)
 {
-    kernel k = {0};
+    kernel k = {.parts = 1};
     list_terms(a, p, root, w);
     count_passes(p, root, w);
     find_lanes(p, w);
@@ -291,6 +291,10 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, wor
             if (x->op != IR_view)
                 k.flops += MOVED * elements(p, x->dims, x->axes) * times;
         }
+    }
+    for (i64 i = 0; i < par.n; i++) {
+        i64 d = par.at[i].i, tile = w->lanes[d] == WIDE ? WIDE : 1;
+        k.parts *= w->looped[d] ? 1 : (f64)((ir_extent(p, par.at[i]) + tile - 1) / tile);
     }
     return k;
 }
@@ -387,7 +391,7 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
               ex_candidate *out)
 {
     ex_rates rates = {given->flops > 0 ? given->flops : 1e11, given->bytes > 0 ? given->bytes : 2e10,
-                      given->launch_s > 0 ? given->launch_s : 2e-6};
+                      given->launch_s > 0 ? given->launch_s : 2e-6, MAX(given->threads, 1)};
     arena *scratch = arena_child(a);
     bool *is_root = NEW_N(scratch, bool, p->nodes.n), *live = NEW_N(scratch, bool, p->nodes.n);
     for (i64 i = 0; i < p->outputs.n; i++) {
@@ -420,7 +424,10 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
         c.bytes += traffic(p, k);
         out->flops += c.flops;
         out->bytes += c.bytes;
-        f64 computes = c.flops / rates.flops, moves = c.bytes / rates.bytes;
+        /* threads without a part do nothing; memory is kept busy by fewer than all */
+        f64 idle = MAX(rates.threads / c.parts, 1);
+        f64 computes = c.flops / rates.flops * idle;
+        f64 moves = c.bytes / rates.bytes * (1 + (idle - 1) / 2);
         f64 own = MAX(computes, moves) + OVERLAP * MIN(computes, moves) + rates.launch_s;
         vec_push(a, &kernels, ((ex_kernel){digest[k], 1e6 * own}));
         seconds += own;

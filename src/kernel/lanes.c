@@ -14,6 +14,8 @@ typedef struct roles {
     bool *referred;    /* by term: in memory, and only products read it, where it lies */
     bool *streamed;    /* by term: read once, by a product with one row */
     bool *cut;         /* by atom: has an axis here */
+    bool *combined;    /* by atom: a loop here runs over it */
+    i64 *least;        /* by atom: fewer lanes cost more than a thread more brings; 0: 1 */
     i64 *lanes;
 } roles;
 
@@ -47,6 +49,10 @@ static void find_terms(roles *r, u32 root)
             continue;
         for (i64 i = 0; i < node->axes.n; i++)
             r->cut[node->axes.at[i].i] = true;
+        for (i64 i = 0; i < node->attr.par.n && ir_kind_of((ir_op)node->op) != IR_A_VALUE; i++)
+            r->combined[node->attr.par.at[i].i] = true;
+        for (i64 i = 0; i < node->attr.par.n && node->op == IR_reduce; i++)
+            r->combined[node->attr.par.at[i].i] = true;
         for (i64 i = 0; i < node->arg_count; i++)
             r->seen[node->args[i].i] = true;
     }
@@ -116,8 +122,12 @@ static void limit_product(roles *r, const ir_node *node)
             }
         }
     /* what is computed on one side is computed again for each tile of the other's dim */
-    for (i64 o = 0; o < 2; o++)
-        keep_one(r, at[o], n[o], x[1 - o]->op == IR_view ? COLUMNS : WIDE);
+    for (i64 o = 0; o < 2; o++) {
+        bool is_read = x[1 - o]->op == IR_view;
+        keep_one(r, at[o], n[o], is_read ? COLUMNS : WIDE);
+        for (i64 i = 0; i < n[o]; i++)
+            r->least[at[o][i].i] = MAX(r->least[at[o][i].i], is_read ? VECTOR : WIDE);
+    }
     i64 one = rows_of(r, at[0], n[0]) == 1 ? 0 : rows_of(r, at[1], n[1]) == 1 ? 1 : -1;
     keep_one(r, at[2], n[2], one >= 0 ? ALONG : SUMMED);
     if (one < 0)
@@ -163,6 +173,27 @@ static bool cut_value(roles *r, u32 k)
     return false;
 }
 
+/* Cuts the result into at least as many parts as there are threads, where that is cheap. */
+static void spread(roles *r, const ir_node *root)
+{
+    for (;;) {
+        i64 parts = 1, most = -1;
+        for (i64 i = 0; i < root->dims.n; i++) {
+            ir_atom d = root->dims.at[i];
+            if (!r->cut[d.i] || r->combined[d.i])
+                continue;
+            parts *= (extent(r, d) + r->lanes[d.i] - 1) / r->lanes[d.i];
+            if (r->lanes[d.i] > MAX(r->least[d.i], 1) &&
+                (most < 0 || r->lanes[d.i] > r->lanes[root->dims.at[most].i]))
+                most = i;
+        }
+        if (parts >= r->l->o.threads || most < 0)
+            return;
+        ir_atom d = root->dims.at[most];
+        limit(r, d, MAX(r->lanes[d.i] / 2, MAX(r->least[d.i], 1)));
+    }
+}
+
 const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
 {
     const ir_program *p = l->p;
@@ -171,6 +202,8 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
     r.referred = NEW_N(l->a, bool, p->nodes.n);
     r.streamed = NEW_N(l->a, bool, p->nodes.n);
     r.cut = NEW_N(l->a, bool, p->atoms.n);
+    r.combined = NEW_N(l->a, bool, p->atoms.n);
+    r.least = NEW_N(l->a, i64, p->atoms.n);
     r.lanes = NEW_N(l->a, i64, p->atoms.n);
     find_terms(&r, root);
     find_referred(&r, root);
@@ -187,6 +220,7 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
         while (r.seen[k] && ir_kind_of((ir_op)p->nodes.at[k].op) == IR_A_VALUE &&
                l->at[k].where == KN_ABSENT && cut_value(&r, k)) {
         }
+    spread(&r, &p->nodes.at[root]);
     if (l->o.lanes)
         for (u32 d = 1; d < (u32)p->atoms.n; d++)
             if (r.cut[d] && l->o.lanes[d] > 0)
