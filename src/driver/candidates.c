@@ -31,7 +31,7 @@ typedef struct splitting {
     i64 parts; /* 0: none */
 } splitting;
 
-enum { LONG = 1024, SHORTEST = 256, MOST_PARTS = 4, TILE = 64 };
+enum { LONG = 1024, SHORTEST = 256, MOST_PARTS = 4, TILE = 64, LEAST = 1 << 18 };
 #define WORTH 0.2 /* of all the work, what waits for one thread */
 
 /* Equal parts of a long dim, as many as threads or up to MOST_PARTS times that; 0: there are none. */
@@ -86,10 +86,23 @@ static splitting find_split(arena *a, const ir_program *p, i64 threads)
     for (u32 d = 1; d < (u32)p->atoms.n; d++) {
         ir_atom atom = {d};
         i64 parts = ir_extent(p, atom) >= LONG ? parts_of(ir_extent(p, atom), threads) : 0;
-        if (parts > 0 && work[d] > WORTH * all && work[d] > work[best.atom.i])
+        if (parts > 0 && work[d] > MAX(WORTH * all, LEAST) && work[d] > work[best.atom.i])
             best = (splitting){atom, parts};
     }
     return best;
+}
+
+/* The split that the form has and the program does not. */
+static splitting split_of(const ir_program *p, const ir_program *form)
+{
+    splitting x = {0};
+    for (i64 i = p->splits.n; i < form->splits.n; i++)
+        for (u32 d = 1; d < (u32)p->atoms.n; d++) {
+            ir_split s = form->splits.at[i];
+            if (strcmp(ir_atom_name(p, (ir_atom){d}), ir_atom_name(form, s.whole)) == 0)
+                x = (splitting){{d}, ir_extent(form, s.outer)};
+        }
+    return x;
 }
 
 /* The candidates of both, cheapest first. */
@@ -175,7 +188,7 @@ const char *driver_derive(arena *a, const ir_program *p, const ir_program *form,
     *why_not = NULL;
     trap t;
     TRY (ctx, t) {
-        rl_graph *g = search_graph(scratch, p, options, &poll, true, (splitting){0});
+        rl_graph *g = search_graph(scratch, p, options, &poll, true, split_of(p, form));
         if (is_over(&poll))
             eqf_throw(ctx, EQF_E_LIMIT, NULL, NULL, "the time for it was over");
         text = rl_graph_derive(g, a, form, why_not);

@@ -8,20 +8,24 @@
 
 /* One query over many keys; the same for as many rows as keep all threads busy. */
 static const char FEW[] =
-    "(program few (dims (D 4) (E 4) (T 2048)) (input Q f32 (D)) (input K f32 (T D)) (input V f32 (T E))\n"
+    "(program few (dims (D 64) (E 64) (T 8192)) (input Q f32 (D)) (input K f32 (T D)) (input V f32 (T E))\n"
     " (let S (matmul Q K :axis D))\n"
     " (let P (exp (sub S (reduce max S :axis T))))\n"
     " (output O (matmul (div P (reduce + P :axis T)) V :axis T)))";
 static const char MANY[] =
-    "(program many (dims (H 16) (D 4) (E 4) (T 2048)) (input Q f32 (H D)) (input K f32 (H T D))"
+    "(program many (dims (H 16) (D 64) (E 64) (T 2048)) (input Q f32 (H D)) (input K f32 (H T D))"
     " (input V f32 (H T E))\n"
     " (let S (matmul Q K :axis D))\n"
     " (let P (exp (sub S (reduce max S :axis T))))\n"
     " (output O (matmul (div P (reduce + P :axis T)) V :axis T)))";
 static const char SHORT[] =
     "(program short (dims (T 100)) (input X f32 (T)) (output Y (reduce + (exp X) :axis T)))";
+static const char SMALL[] =
+    "(program small (dims (T 4096)) (input X f32 (T)) (output Y (reduce + (square X) :axis T)))";
+static const char SUM[] =
+    "(program sum (dims (T 1048576)) (input X f32 (T)) (output Y (reduce + (square X) :axis T)))";
 static const char PRIME[] =
-    "(program prime (dims (T 2003)) (input X f32 (T)) (output Y (reduce + (exp X) :axis T)))";
+    "(program prime (dims (T 1000003)) (input X f32 (T)) (output Y (reduce + (exp X) :axis T)))";
 
 typedef struct job {
     const char *text;
@@ -41,7 +45,7 @@ static void run_job(fixture *f, const void *arg)
     tensor *inputs = bench_inputs(f->a, p, &random), want;
     ir_eval(p, inputs, f->a, &want, (ir_eval_options){0});
     for (i64 i = 0; i < r.n; i++) {
-        if (r.at[i].program->splits.n == 0)
+        if (r.at[i].program->splits.n == 0 || j->split == 12)
             continue;
         bench b = {.ctx = f->ctx, .a = f->a, .inputs = inputs, .p = r.at[i].program};
         kn_build(f->a, b.p, (kn_options){32, j->threads, true, NULL}, &b.plan, &b.kernels);
@@ -58,7 +62,8 @@ static void run_job(fixture *f, const void *arg)
             most = MAX(most, b.plan.launches.at[k].parts);
         j->shared += most >= j->threads;
         const char *why_not = NULL;
-        if (j->split++ == 0 && !driver_derive(f->a, p, b.p, &options, 60, &why_not))
+        j->split++;
+        if (!driver_derive(f->a, p, b.p, &options, 60, &why_not))
             fail_msg("not derived: %s", why_not ? why_not : "");
     }
 }
@@ -78,7 +83,9 @@ static void test_splits(void **state)
     assert_true(splits_in(f, FEW, 3) > 0); /* in 4 parts: 3 do not divide it */
     assert_int_equal(splits_in(f, FEW, 1), 0);
     assert_int_equal(splits_in(f, MANY, 2), 0);
+    assert_true(splits_in(f, SUM, 2) > 0);
     assert_int_equal(splits_in(f, SHORT, 2), 0);
+    assert_int_equal(splits_in(f, SMALL, 2), 0); /* threads are not worth their start */
     assert_int_equal(splits_in(f, PRIME, 2), 0);
 }
 
