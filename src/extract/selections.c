@@ -13,7 +13,7 @@
  * known to be; whether what may be is stored is tried in the end.       (paper §5, Algorithm 1) */
 #include "extract/impl.h"
 
-enum { MOST_EXPANDED = 1 << 22, MOST_KEYS = 1 << 20, MOST_DEPTH = 4000, POLLED = 64 };
+enum { MOST_PLACES = 1 << 13, MOST_EXPANDED = 1 << 22, MOST_KEYS = 1 << 20, MOST_DEPTH = 4000, POLLED = 64 };
 
 typedef struct key {
     u64 at[2];
@@ -112,16 +112,10 @@ static void find_choices(selecting *x)
             if (is_needed(n, k))
                 x->reach[n->place * x->words + n->kids[k] / 64] |= (u64)1 << n->kids[k] % 64;
     }
-    for (bool more = true; more;) { /* transitive closure */
-        more = false;
+    for (i64 through = 0; through < r->n && !ex_is_over(x->s); through++) /* transitive closure */
         for (i64 k = 0; k < r->n; k++)
-            for (i64 j = 0; j < r->n; j++)
-                for (i64 w = 0; w < x->words && (x->reach[k * x->words + j / 64] >> j % 64 & 1); w++) {
-                    u64 new = x->reach[j * x->words + w] & ~x->reach[k * x->words + w];
-                    x->reach[k * x->words + w] |= new;
-                    more |= new != 0;
-                }
-    }
+            for (i64 w = 0; w < x->words && (x->reach[k * x->words + through / 64] >> through % 64 & 1); w++)
+                x->reach[k * x->words + w] |= x->reach[through * x->words + w];
 }
 
 /* ---- keys ------------------------------------------------------------------------------------- */
@@ -337,6 +331,9 @@ static void expand(selecting *x, i64 depth)
 bool ex_select(ex_ranking *q, ex_mode mode, ex_counts *counts, i64 *selections)
 {
     ex_space *s = q->s;
+    *selections = 0;
+    if (s->r->n > MOST_PLACES)
+        return false;
     arena *a = arena_child(s->a);
     selecting x = {.s = s, .q = q, .a = a, .mode = mode, .counts = counts};
     find_choices(&x);
@@ -345,7 +342,9 @@ bool ex_select(ex_ranking *q, ex_mode mode, ex_counts *counts, i64 *selections)
     x.mark = NEW_N(a, u32, s->r->n);
     for (i64 k = 0; k < s->r->n; k++)
         x.chosen[k].node = -1;
-    expand(&x, 0);
+    if (!s->is_over) /* what holes can reach is known */
+        expand(&x, 0);
+    x.is_cut_short |= s->is_over;
     *selections = x.distinct;
     bool complete = !x.is_cut_short;
     arena_free(a);
