@@ -95,6 +95,10 @@ typedef struct block {
 
 enum { PINNED = 16 }; /* bytes */
 
+/* Terms that one accumulator sums before it is added to the result: the error of a sum grows with its
+ * longest chain of additions. */
+enum { CHAIN = 1024 };
+
 /* acc[m][n] + a[m][k] b[k][n], vectors along n. */
 static void print_fma(c_printer *p, const block *of)
 {
@@ -105,19 +109,34 @@ static void print_fma(c_printer *p, const block *of)
     i64 m = of->m, n = of->n, k = of->k;
     i64 lanes = lanes_for(p, t, n), nv = n / lanes;
     const char *type = vector_type(p, t, lanes);
-    const char *at = lanes > 1 ? "_at" : "";
+    const char *at = lanes > 1 ? "_at" : "", *step = "k";
+    bool chained = k > CHAIN;
     c_line(p, "{");
+    if (chained) {
+        for (i64 i = 0; i < m && !(acc.base && strcmp(acc.base, out.base) == 0); i++)
+            for (i64 j = 0; j < nv; j++) {
+                char *from = acc.base ? arena_printf(p->a, "*(const %s%s *)(%s + %lld)", type, at,
+                                                     acc.base, (long long)(i * acc.stride + j * lanes))
+                                      : arena_printf(p->a, "(%s){0}", type);
+                c_line(p, "*(%s%s *)(%s + %lld) = %s;", type, at, out.base,
+                       (long long)(i * out.stride + j * lanes), from);
+            }
+        acc = out;
+        step = "(kb + k)";
+        a.base = arena_printf(p->a, "%s + kb * %lld", a.base, (long long)a.stride[1]);
+        b.base = arena_printf(p->a, "%s + kb * %lld", b.base, (long long)b.stride[0]);
+        c_line(p, "for (i64 kb = 0; kb < %lld; kb += %d) {", (long long)k, CHAIN);
+    }
     declare_pointers(p, &a, &b);
     for (i64 i = 0; i < m; i++)
-        for (i64 j = 0; j < nv; j++) {
-            if (acc.base)
-                c_line(p, "%s c%lld_%lld = *(const %s%s *)(%s + %lld);", type, (long long)i,
-                       (long long)j, type, at, acc.base, (long long)(i * acc.stride + j * lanes));
-            else
-                c_line(p, lanes > 1 ? "%s c%lld_%lld = {0};" : "%s c%lld_%lld = 0;", type,
-                       (long long)i, (long long)j);
-        }
-    c_line(p, "for (i64 k = 0; k < %lld; k++) {", (long long)k);
+        for (i64 j = 0; j < nv; j++)
+            c_line(p, lanes > 1 ? "%s c%lld_%lld = {0};" : "%s c%lld_%lld = 0;", type, (long long)i,
+                   (long long)j);
+    if (chained && k % CHAIN != 0)
+        c_line(p, "for (i64 k = 0; k < (%lld - kb < %d ? %lld - kb : %d); k++) {", (long long)k, CHAIN,
+               (long long)k, CHAIN);
+    else
+        c_line(p, "for (i64 k = 0; k < %lld; k++) {", (long long)MIN(k, chained ? CHAIN : k));
     if (x->axis > 0) {
         /* each tile fetches its share */
         i64 line = 64 / dtype_bytes(b.dtype), share = (x->axis + of->tiles - 1) / of->tiles;
@@ -125,7 +144,7 @@ static void print_fma(c_printer *p, const block *of)
         if (of->number)
             base = arena_printf(p->a, "%s + (%s) * %lld", base, of->number, (long long)(k * share));
         for (i64 j = 0; j < share; j += line)
-            c_line(p, "__builtin_prefetch(%s + k * %lld + %lld);", base, (long long)share,
+            c_line(p, "__builtin_prefetch(%s + %s * %lld + %lld);", base, step, (long long)share,
                    (long long)j);
     }
     for (i64 j = 0; j < nv; j++) {
@@ -146,9 +165,15 @@ static void print_fma(c_printer *p, const block *of)
     }
     c_line(p, "}");
     for (i64 i = 0; i < m; i++)
-        for (i64 j = 0; j < nv; j++)
-            c_line(p, "*(%s%s *)(%s + %lld) = c%lld_%lld;", type, at, out.base,
-                   (long long)(i * out.stride + j * lanes), (long long)i, (long long)j);
+        for (i64 j = 0; j < nv; j++) {
+            char *start = acc.base ? arena_printf(p->a, "*(const %s%s *)(%s + %lld) + ", type, at, acc.base,
+                                                  (long long)(i * acc.stride + j * lanes))
+                                   : "";
+            c_line(p, "*(%s%s *)(%s + %lld) = %sc%lld_%lld;", type, at, out.base,
+                   (long long)(i * out.stride + j * lanes), start, (long long)i, (long long)j);
+        }
+    if (chained)
+        c_line(p, "}");
     c_line(p, "}");
 }
 
@@ -161,12 +186,27 @@ static void print_rowdot(c_printer *p, const block *of)
     i64 m = of->m, n = of->n, k = of->k;
     i64 lanes = p->vector_bytes / dtype_bytes(t), body = k - k % lanes;
     const char *type = vector_type(p, t, lanes);
+    i64 chain = CHAIN * lanes;
+    bool chained = body > chain;
     c_line(p, "{");
     declare_pointers(p, &a, &b);
     for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < n; j++) {
+            char *start = acc.base ? arena_printf(p->a, "*(%s + %lld)", acc.base,
+                                                  (long long)(i * acc.stride + j))
+                                   : "0";
+            c_line(p, "%s s%lld_%lld = %s;", c_type(t), (long long)i, (long long)j, start);
+        }
+    if (chained)
+        c_line(p, "for (i64 kb = 0; kb < %lld; kb += %lld) {", (long long)body, (long long)chain);
+    for (i64 i = 0; i < m; i++)
         for (i64 j = 0; j < n; j++)
             c_line(p, "%s c%lld_%lld = {0};", type, (long long)i, (long long)j);
-    c_line(p, "for (i64 k = 0; k < %lld; k += %lld) {", (long long)body, (long long)lanes);
+    if (chained)
+        c_line(p, "for (i64 k = kb; k < %lld && k < kb + %lld; k += %lld) {", (long long)body,
+               (long long)chain, (long long)lanes);
+    else
+        c_line(p, "for (i64 k = 0; k < %lld; k += %lld) {", (long long)body, (long long)lanes);
     for (i64 i = 0; i < m; i++) {
         char *address = arena_printf(p->a, "pa + %lld + k", (long long)(i * a.stride[0]));
         c_line(p, "%s x%lld = %s;", type, (long long)i, load_vector(p, a.dtype, t, lanes, address));
@@ -184,13 +224,11 @@ static void print_rowdot(c_printer *p, const block *of)
     }
     c_line(p, "}");
     for (i64 i = 0; i < m; i++)
-        for (i64 j = 0; j < n; j++) {
-            char *start = acc.base ? arena_printf(p->a, "*(%s + %lld) + ", acc.base,
-                                                  (long long)(i * acc.stride + j))
-                                   : "";
-            c_line(p, "%s s%lld_%lld = %ssum_%s(c%lld_%lld);", c_type(t), (long long)i,
-                   (long long)j, start, type, (long long)i, (long long)j);
-        }
+        for (i64 j = 0; j < n; j++)
+            c_line(p, "s%lld_%lld += sum_%s(c%lld_%lld);", (long long)i, (long long)j, type,
+                   (long long)i, (long long)j);
+    if (chained)
+        c_line(p, "}");
     if (body < k) {
         c_line(p, "for (i64 k = %lld; k < %lld; k++) {", (long long)body, (long long)k);
         for (i64 i = 0; i < m; i++)
@@ -310,14 +348,22 @@ static void print_plain(c_printer *p, const kn_ins *x, rows acc, rows out)
                               : "0";
         c_line(p, "    pc[i * %lld + j] = %s;", (long long)out.stride, from);
     }
-    c_line(p, "for (i64 k = 0; k < %lld; k++) {", k);
+    bool chained = dtype_is_float(t) && k > CHAIN;
+    if (chained) {
+        c_line(p, "for (i64 kb = 0; kb < %lld; kb += %d) {", k, CHAIN);
+        c_line(p, "%s s[%lld] = {0};", c_type(t), n);
+        c_line(p, "for (i64 k = kb; k < %lld && k < kb + %d; k++) {", k, CHAIN);
+    } else {
+        c_line(p, "for (i64 k = 0; k < %lld; k++) {", k);
+    }
     char *l = arena_printf(p->a, "pa[i * %lld + k * %lld]", (long long)a.stride[0],
                            (long long)a.stride[1]);
     char *r = arena_printf(p->a, "pb[k * %lld + %s]", (long long)b.stride[0],
                            scaled(p, "j", b.stride[1]));
     c_line(p, "%s x = %s;", c_type(t), c_cast(p, a.dtype, t, l));
     c_line(p, "for (i64 j = 0; j < %lld; j++) {", n);
-    char *at = arena_printf(p->a, "pc[i * %lld + j]", (long long)out.stride);
+    char *to = arena_printf(p->a, "pc[i * %lld + j]", (long long)out.stride);
+    char *at = chained ? "s[j]" : to;
     char *product = c_ew(p, IR_mul, t, (char *[]){"x", c_cast(p, b.dtype, t, r)});
     if (t == DT_bool)
         product = arena_printf(p->a, "(%s)", product);
@@ -325,6 +371,11 @@ static void print_plain(c_printer *p, const kn_ins *x, rows acc, rows out)
            c_combine(p, IR_SUM, t, at, product));
     c_line(p, "}");
     c_line(p, "}");
+    if (chained) {
+        c_line(p, "for (i64 j = 0; j < %lld; j++)", n);
+        c_line(p, "    %s += s[j];", to);
+        c_line(p, "}");
+    }
     c_line(p, "}");
     c_line(p, "}");
 }

@@ -6,7 +6,11 @@
  * reduced dim is split: partial results first, then their reduction. */
 #include "kernel/lower.h"
 
-enum { COLUMN_TILE = 256 };
+enum { COLUMN_TILE = 256, ROW_VECTORS = 4 };
+
+/* Additions that one accumulator makes in f32; for more it is f64, since the error of a sum grows with
+ * its longest chain of additions, and columns, or very long rows, have no other way to be short. */
+enum { CHAIN = 256 };
 
 typedef struct reduction {
     ir_reducer reducer;
@@ -101,7 +105,7 @@ static void launch(kn_lower *l, u32 term, const reduction *r)
         kn_value state = kn_state(&j.m, r->reducer, r->accumulator, 1, from.shape);
         result = run(&j, r, state, from, 0, 0);
     } else {
-        i64 wide = 4 * l->o.vector_bytes / dtype_bytes(r->accumulator);
+        i64 wide = ROW_VECTORS * l->o.vector_bytes / dtype_bytes(r->accumulator);
         from.shape[0] = MIN(wide, last->extent);
         from.stride[0] = last->stride[1];
         kn_value state = kn_state(&j.m, r->reducer, r->accumulator, 1, from.shape);
@@ -141,6 +145,10 @@ void kn_lower_reduce(kn_lower *l, u32 term)
     kn_space_join(&r.kept);
     kn_space_join(&r.reduced);
     l->at[term] = out;
+    const kn_dim *last = &r.reduced.at[r.reduced.n - 1];
+    i64 side = last->stride[1] == 1 ? ROW_VECTORS * l->o.vector_bytes / dtype_bytes(DT_f32) : 1;
+    if (r.reducer == IR_SUM && in.dtype == DT_f32 && kn_space_size(&r.reduced) / side > CHAIN)
+        r.accumulator = DT_f64;
 
     i64 kept = kn_space_size(&r.kept), size = kept * kn_space_size(&r.reduced);
     i64 want = kn_part_count(l, size);

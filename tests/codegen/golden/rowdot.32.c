@@ -81,6 +81,11 @@ int k9317e4552e850fc0(void *const *buf, i64 p0, i64 p1)
         {
             const u16 *pa = b1;
             const u16 *pb = b2;
+            f32 s0_0 = 0;
+            f32 s0_1 = 0;
+            f32 s0_2 = 0;
+            f32 s0_3 = 0;
+            f32 s0_4 = 0;
             f32x8 c0_0 = {0};
             f32x8 c0_1 = {0};
             f32x8 c0_2 = {0};
@@ -100,11 +105,11 @@ int k9317e4552e850fc0(void *const *buf, i64 p0, i64 p1)
                 f32x8 y4 = widen_f16x8(*(const f16x8_at *)(pb + 160 + k));
                 c0_4 += x0 * y4;
             }
-            f32 s0_0 = sum_f32x8(c0_0);
-            f32 s0_1 = sum_f32x8(c0_1);
-            f32 s0_2 = sum_f32x8(c0_2);
-            f32 s0_3 = sum_f32x8(c0_3);
-            f32 s0_4 = sum_f32x8(c0_4);
+            s0_0 += sum_f32x8(c0_0);
+            s0_1 += sum_f32x8(c0_1);
+            s0_2 += sum_f32x8(c0_2);
+            s0_3 += sum_f32x8(c0_3);
+            s0_4 += sum_f32x8(c0_4);
             *(t4 + 0) = s0_0;
             *(t4 + 1) = s0_1;
             *(t4 + 2) = s0_2;
