@@ -14,8 +14,8 @@ static void print_summary(const char *package, const eqf_bench_result *r,
     printf(": median %.4g us (quartiles %.4g to %.4g, best %.4g, %lld runs, %d thread%s)\n",
            r->median_us, r->low_us, r->high_us, r->min_us, (long long)r->runs, r->threads,
            r->threads == 1 ? "" : "s");
-    printf("%lld kernels, %.4g MFLOP, %.4g MB: %.4g GFLOP/s, %.4g GB/s\n", (long long)r->kernels,
-           1e-6 * (double)r->flops, 1e-6 * (double)r->bytes, 1e-3 * (double)r->flops / r->median_us,
+    printf("%lld kernel%s, %.4g MFLOP, %.4g MB: %.4g GFLOP/s, %.4g GB/s\n", (long long)r->kernels,
+           r->kernels == 1 ? "" : "s", 1e-6 * (double)r->flops, 1e-6 * (double)r->bytes, 1e-3 * (double)r->flops / r->median_us,
            1e-3 * (double)r->bytes / r->median_us);
     printf("this machine now: %.4g GFLOP/s, %.4g GB/s, so at least %.4g us: %.3g%% of the "
            "roofline\n",

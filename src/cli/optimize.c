@@ -20,8 +20,8 @@ static double largest(const double *at, size_t n)
 static void print_summary(const eqf_optimize_report *r)
 {
     print_name(r->package, 0);
-    printf(": %lld kernels, verified (relative L2 %.2g)\n", (long long)r->kernels,
-           largest(r->rel_l2, r->output_count));
+    printf(": %lld kernel%s, verified (relative L2 %.2g)\n", (long long)r->kernels,
+           r->kernels == 1 ? "" : "s", largest(r->rel_l2, r->output_count));
     printf("time %.4g us, %.3g%% of the roofline; unfused %.4g us", r->best_us, 100 * r->roofline,
            r->unfused_us);
     if (r->best_us == r->unfused_us) /* it is the program as it was read */
