@@ -57,15 +57,6 @@ static f64 tiles_of(const ir_program *p, const ir_node *node)
     return n;
 }
 
-static f64 elements_of(const ir_program *p, ir_term t)
-{
-    const ir_node *node = ir_get(p, t);
-    f64 n = 1;
-    for (i64 i = 0; i < node->dims.n; i++)
-        n *= (f64)ir_extent(p, node->dims.at[i]);
-    return n;
-}
-
 /* The long dim over which most is combined into results too small for all threads, where that is a
  * good part of the program: done part by part, threads share it. */
 static splitting find_split(arena *a, const ir_program *p, i64 threads)
@@ -76,7 +67,7 @@ static splitting find_split(arena *a, const ir_program *p, i64 threads)
         bool combines = node->op == IR_matmul || node->op == IR_reduce;
         f64 own = 0;
         for (i64 i = 0; combines && i < node->arg_count; i++)
-            own += elements_of(p, node->args[i]);
+            own += (f64)ir_count_elements(p, ir_get(p, node->args[i])->dims);
         all += own;
         for (i64 i = 0; combines && i < node->attr.axis.n; i++)
             if (tiles_of(p, node) < (f64)threads)
