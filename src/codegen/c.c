@@ -329,7 +329,7 @@ static bool can_fail(const kn_body *body)
 {
     for (i64 i = 0; i < body->n; i++) {
         const kn_ins *x = body->at[i];
-        if (x->op == KN_gather || x->op == KN_put || c_divides(x) || can_fail(&x->body))
+        if (x->op == KN_gather || x->op == KN_put || kn_divides(x) || can_fail(&x->body))
             return true;
     }
     return false;

@@ -260,14 +260,6 @@ static void print_put(c_printer *p, const nest *g, const kn_ins *x)
     c_line(p, "}");
 }
 
-/* An integer division: a divisor of 0 ends the kernel with an error. */
-bool c_divides(const kn_ins *x)
-{
-    return x->op == KN_ew && !dtype_is_float(x->dtype) &&
-           (x->sub == IR_floordiv || x->sub == IR_truncdiv || x->sub == IR_mod ||
-            x->sub == IR_fmod);
-}
-
 /* One operation inside the nest (g), or a scalar one (g NULL). */
 static void print_lane(c_printer *p, nest *g, const kn_ins *x)
 {
@@ -293,7 +285,7 @@ static void print_lane(c_printer *p, nest *g, const kn_ins *x)
     if (v->home == C_NOWHERE || v->home == C_INLINE || v->home == C_PLACE)
         return;
     char *name = arena_printf(p->a, "v%u", x->out.i);
-    if (c_divides(x))
+    if (kn_divides(x))
         c_line(p, "bad |= %s == 0;", c_operand(p, x->args[1], NULL));
     if (x->op == KN_gather) {
         print_gather(p, g, x, name);

@@ -68,8 +68,6 @@ char *c_inline(c_printer *p, const kn_ins *x);
 const char *c_local_type(dtype t);
 /* `text` cast to the storage type of t where C's arithmetic is wider. */
 char *c_narrow(c_printer *p, dtype t, const char *text);
-/* An integer division: a divisor of 0 ends the kernel with an error. */
-bool c_divides(const kn_ins *x);
 /* A group of operations, or one operation on scalars. */
 void c_group(c_printer *p, const kn_ins *const *at, i64 n);
 void c_scalar(c_printer *p, const kn_ins *x);

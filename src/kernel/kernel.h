@@ -193,6 +193,8 @@ void kn_loop(kn_maker *m, kn_affine from, i64 count, i64 step, i64 end, const kn
 void kn_loop_meets(kn_maker *m, const kn_span *spans, i64 n);
 /* Closes it; results[0..n) are the carried values after it. */
 void kn_end(kn_maker *m, const kn_value *yield, kn_value *results);
+/* An integer division: a divisor of 0 ends the kernel with an error. */
+bool kn_divides(const kn_ins *x);
 const kn_ins *kn_def(const kn_kernel *k, kn_value v);
 i64 kn_parts(const kn_kernel *k);
 /* Prunes the kernel and sets its name. */

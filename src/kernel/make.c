@@ -322,6 +322,13 @@ kn_value kn_trans(kn_maker *m, kn_value v, const u8 *perm)
     return result(m, x);
 }
 
+bool kn_divides(const kn_ins *x)
+{
+    return x->op == KN_ew && !dtype_is_float(x->dtype) &&
+           (x->sub == IR_floordiv || x->sub == IR_truncdiv || x->sub == IR_mod ||
+            x->sub == IR_fmod);
+}
+
 /* ---- loops ---------------------------------------------------------------------------------- */
 
 void kn_loop(kn_maker *m, kn_affine from, i64 count, i64 step, i64 end, const kn_value *init,

@@ -20,11 +20,8 @@ static bool has_effect(const kn_ins *x)
     case KN_sort:
     case KN_gather: /* an index may be wrong */
         return true;
-    case KN_ew: /* a divisor may be 0 */
-        return !dtype_is_float((dtype)x->dtype) && (x->sub == IR_floordiv || x->sub == IR_truncdiv ||
-                                                    x->sub == IR_mod || x->sub == IR_fmod);
     default:
-        return false;
+        return kn_divides(x);
     }
 }
 
@@ -79,7 +76,7 @@ static bool is_kept(const pruning *p, const kn_ins *x)
     return has_effect(x) || (x->out.i && p->live[x->out.i]);
 }
 
-/* Carried values of the loop that stay; whether value j does: kept[j]. */
+/* Leaves the loop the carried values that are used; places in what it carries are counted anew. */
 static void prune_carried(const pruning *p, kn_ins *loop)
 {
     i64 n = 0, *number = NEW_N(p->a, i64, loop->arg_count + 1);

@@ -260,8 +260,7 @@ static void run_ew(machine *m, const kn_ins *x, lanes *out)
     const lanes *a = &m->values[x->args[0].i];
     const lanes *b = &m->values[x->args[x->arg_count > 1 ? 1 : 0].i];
     const lanes *c = &m->values[x->args[x->arg_count > 2 ? 2 : 0].i];
-    bool divides = x->sub == IR_floordiv || x->sub == IR_truncdiv || x->sub == IR_mod ||
-                   x->sub == IR_fmod;
+    bool divides = kn_divides(x);
     for (i64 l = 0; l < out->n; l++) {
         if (x->sub == IR_where) {
             if (out->f)
