@@ -49,9 +49,8 @@ static void find_terms(roles *r, u32 root)
             continue;
         for (i64 i = 0; i < node->axes.n; i++)
             r->cut[node->axes.at[i].i] = true;
-        for (i64 i = 0; i < node->attr.par.n && ir_kind_of((ir_op)node->op) != IR_A_VALUE; i++)
-            r->combined[node->attr.par.at[i].i] = true;
-        for (i64 i = 0; i < node->attr.par.n && node->op == IR_reduce; i++)
+        bool combines = node->op == IR_loop || node->op == IR_reduce;
+        for (i64 i = 0; combines && i < node->attr.par.n; i++)
             r->combined[node->attr.par.at[i].i] = true;
         for (i64 i = 0; i < node->arg_count; i++)
             r->seen[node->args[i].i] = true;
