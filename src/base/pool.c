@@ -6,6 +6,7 @@
  * one. Workers spin for a short while, then sleep on a condition variable. */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "base/base.h"
@@ -75,6 +76,22 @@ static void *worker(void *user)
     }
 }
 
+/* Starts a worker. What is sent to the process is for the threads that the caller has of its own;
+ * faults stay where they happen. */
+static bool start(pool *p)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+    sigset_t sent, before;
+    sigfillset(&sent);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&sent, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &sent, &before);
+    bool started = pthread_create(&p->handles[p->started], NULL, worker, p) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    p->started += started;
+    return started;
+}
+
 pool *pool_new(eqf_ctx *ctx, int threads)
 {
     trap t;
@@ -89,11 +106,9 @@ pool *pool_new(eqf_ctx *ctx, int threads)
         pthread_mutex_init(&p->lock, NULL);
         pthread_cond_init(&p->wake, NULL);
         p->handles = heap_alloc(ctx, (i64)sizeof(pthread_t) * p->threads);
-        for (int i = 1; i < p->threads; i++) {
-            if (pthread_create(&p->handles[p->started], NULL, worker, p) != 0)
+        for (int i = 1; i < p->threads; i++)
+            if (!start(p))
                 eqf_throw(ctx, EQF_E_MACHINE, NULL, NULL, "cannot start a thread");
-            p->started++;
-        }
     }
     if (t.status == EQF_OK)
         return made;

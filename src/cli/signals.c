@@ -70,10 +70,12 @@ static void on_lost_file(int signal_number)
     leave(EXIT_INPUT, lost_line, lost_object);
 }
 
+/* One handler at a time: the second hand must not draw its line again below a last word. */
 static void catch(int signal_number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
+    sigfillset(&action.sa_mask);
+    sigdelset(&action.sa_mask, SIGBUS);
     sigaction(signal_number, &action, NULL);
 }
 
@@ -97,6 +99,7 @@ void cli_poll_interrupts(void)
 static void draw(void)
 {
     char number[16], *at = number + sizeof number;
+    is_shown = 1; /* before the first letter: whoever leaves now clears what there is */
     *--at = 0;
     for (int n = seconds; n > 0 || *at == 0; n /= 10)
         *--at = (char)('0' + n % 10);
@@ -105,7 +108,6 @@ static void draw(void)
     put_text(STDERR_FILENO, " ... ");
     put_text(STDERR_FILENO, at);
     put_text(STDERR_FILENO, " s");
-    is_shown = 1;
 }
 
 static void on_second(int signal_number)

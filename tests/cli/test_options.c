@@ -426,6 +426,18 @@ static void test_progress(void **state)
         if (strstr(last, " ... "))
             fail_msg("%s: left %s", slow[i], last);
     }
+    /* A second that ends while the tool leaves: its last word is the last. */
+    for (int i = 0; i < 10; i++) {
+        on_terminal("{ trap '' ALRM; $E rules check fine.rules --instances 1000000 & p=$!; "
+                    "sleep 0.3; for i in 1 2 3 4 5; do kill -ALRM $p; done; "
+                    "while kill -INT $p; do kill -ALRM $p; kill -ALRM $p; sleep 0.1; done "
+                    "2>/dev/null; wait $p; }",
+                    shown, sizeof shown);
+        const char *last = strstr(shown, "equiforge: interrupted\r\n");
+        if (!last || last[strlen("equiforge: interrupted\r\n")] ||
+            (last > shown && strncmp(last - 4, "\r\033[K", 4) != 0))
+            fail_msg("%d: showed %s", i, shown);
+    }
     on_terminal("$E bench large.pkg --budget 2.5s --quiet", shown, sizeof shown);
     assert_string_equal(shown, "");
     assert_int_equal(tool(&s, "$E bench large.pkg --budget 2.5s"), 0);
