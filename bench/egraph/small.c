@@ -1,5 +1,6 @@
-/* What bench.py cannot see from outside: an empty search over 120 rules, a tiny run, one iteration of
- * micro-10 and its undo, runs with explanations beside runs without. Best of several, alternating.
+/* What bench.py cannot see from outside: an empty search over 120 rules, tiny runs, one iteration of
+ * micro-10 and its undo, runs with explanations beside runs without, extraction alone. Best of several,
+ * alternating; a line each, its name and the number, which bench.py reads.
  *
  *     small SUITE [REPEAT]      SUITE is tests/conformance/egg-suite.eqf */
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "eqf_egraph.h"
+#include "egraph/builtins.h"
 
 static double now_us(void)
 {
@@ -71,14 +72,28 @@ typedef struct bench {
     eqf_egraph *g;
 } bench;
 
-static bench start(const char *rules, bool explain)
+static void say(const char *name, double value)
+{
+    printf("%s %.4g\n", name, value);
+}
+
+/* With an analysis of the suite's, or NULL. */
+static bench start_with(const char *rules, bool explain, const char *analysis)
 {
     bench b = {.ctx = eqf_ctx_new(NULL)};
     must(b.ctx, eqf_lang_new(b.ctx, &b.lang));
+    eg_builtins *builtins = analysis ? eg_builtins_new(b.lang, b.lang->a) : NULL;
     must(b.ctx, eqf_rules_load(b.lang, "rules", eqf_text_of(rules), &b.rules));
     eqf_options o = {.limits = eqf_limits_none(), .explain = explain};
     must(b.ctx, eqf_egraph_new(b.lang, &o, &b.g));
+    if (analysis)
+        must(b.ctx, eg_builtins_attach(builtins, b.g, &analysis, 1));
     return b;
+}
+
+static bench start(const char *rules, bool explain)
+{
+    return start_with(rules, explain, NULL);
 }
 
 static void stop(bench *b)
@@ -89,10 +104,11 @@ static void stop(bench *b)
     eqf_ctx_free(b->ctx);
 }
 
-static void add(bench *b, const char *term)
+static eqf_class add(bench *b, const char *term)
 {
     eqf_class c;
     must(b->ctx, eqf_add_text(b->g, eqf_text_of(term), &c));
+    return c;
 }
 
 /* Terms as (term E) forms. */
@@ -145,7 +161,7 @@ static void empty_search(int repeat)
     double best = 1e9;
     for (int k = 0; k < 100 * repeat; k++)
         best = least(best, run(&b, -1));
-    printf("empty search over 120 rules      %8.2f us\n", best);
+    say("empty search, 120 rules us", best);
     stop(&b);
     free(rules);
 }
@@ -159,7 +175,58 @@ static void tiny(const char *name, const char *rules, const char *term, int repe
         best = least(best, run(&b, -1));
         stop(&b);
     }
-    printf("%-9s                       %8.2f us\n", name, best);
+    say(name, best);
+}
+
+typedef struct goal {
+    eqf_class root;
+    const char *term;
+} goal;
+
+static bool is_reached(void *user, eqf_egraph *g)
+{
+    const goal *x = user;
+    eqf_class c;
+    return !eqf_lookup_text(g, eqf_text_of(x->term), &c) && c.i &&
+           eqf_find(g, c).i == eqf_find(g, x->root).i;
+}
+
+/* The suite's case math-simplify-add: to its goal, backoff scheduler, constants folded. */
+static void simplify_add(const char *rules, int repeat)
+{
+    double best = 1e9;
+    for (int k = 0; k < 200 * repeat; k++) {
+        bench b = start_with(rules, false, "math-fold");
+        goal x = {add(&b, "(+ x (+ x (+ x x)))"), "(* 4 x)"};
+        eqf_schedule s = {.goal = is_reached, .user = &x};
+        eqf_run_report r;
+        double t = now_us();
+        must(b.ctx, eqf_run(b.g, b.rules, &s, &r));
+        best = least(best, now_us() - t);
+        if (r.stop != EQF_STOP_GOAL)
+            exit(1);
+        stop(&b);
+    }
+    say("math-simplify-add us", best);
+}
+
+static void extraction(const char *rules, const char *terms, int repeat)
+{
+    bench b = start(rules, false);
+    eqf_class root = add(&b, "(i (ln x) x)");
+    add_terms(&b, terms);
+    run(&b, 11);
+    double best[2] = {1e9, 1e9};
+    for (int k = 0; k < 2 * repeat; k++) {
+        eqf_extraction *x;
+        double t = now_us();
+        must(b.ctx, eqf_extract(b.g, &root, 1, NULL, k & 1 ? EQF_DAG : EQF_TREE, &x));
+        best[k & 1] = least(best[k & 1], now_us() - t);
+        eqf_extraction_free(x);
+    }
+    say("micro-11 tree extraction ms", best[0] / 1e3);
+    say("micro-11 dag extraction ms", best[1] / 1e3);
+    stop(&b);
 }
 
 static void undo(const char *rules, const char *terms, int repeat)
@@ -178,8 +245,10 @@ static void undo(const char *rules, const char *terms, int repeat)
         iteration = least(iteration, run(&b, 1));
         stop(&b);
     }
-    printf("micro-10, last iteration         %8.2f ms, under a mark %.2f ms, its undo %.2f ms\n",
-           iteration / 1e3, marked / 1e3, undone / 1e3);
+    say("micro-10 iteration ms", iteration / 1e3);
+    say("micro-10 iteration under a mark ms", marked / 1e3);
+    say("micro-10 undo ms", undone / 1e3);
+    say("micro-10 undo / iteration", undone / iteration);
 }
 
 static void proofs(const char *name, const char *rules, const char *terms, int64_t iterations,
@@ -192,8 +261,11 @@ static void proofs(const char *name, const char *rules, const char *terms, int64
         best[k & 1] = least(best[k & 1], run(&b, iterations));
         stop(&b);
     }
-    printf("%-9s explained             %8.2f ms, %.2f x of %.2f ms\n", name, best[1] / 1e3,
-           best[1] / best[0], best[0] / 1e3);
+    char line[64];
+    snprintf(line, sizeof line, "%s explained ms", name);
+    say(line, best[1] / 1e3);
+    snprintf(line, sizeof line, "%s explained / not", name);
+    say(line, best[1] / best[0]);
 }
 
 int main(int argc, char **argv)
@@ -208,8 +280,16 @@ int main(int argc, char **argv)
     char *roots = inner(suite, "(family micro ", "term");
     empty_search(repeat);
     char *simple = inner(suite, "(ruleset simple ", "rule");
-    tiny("simple2", simple, "(+ 0 (* 1 foo))", repeat);
+    tiny("simple2 us", simple, "(+ 0 (* 1 foo))", repeat);
     free(simple);
+    char *math = inner(suite, "(ruleset math ", "rule"), *all = calloc(1 << 16, 1);
+    if (!all)
+        return 1;
+    snprintf(all, 1 << 16, "%s%s", micro, math); /* math extends micro */
+    simplify_add(all, repeat);
+    free(math);
+    free(all);
+    extraction(micro, roots, repeat);
     undo(micro, roots, repeat);
     for (int n = 8; n <= 10; n++) {
         char name[16], term[256] = "(term ";
