@@ -91,7 +91,7 @@ typedef struct row {
 } row;
 
 typedef struct setting {
-    bool with_rules, subsets, explain;
+    bool with_rules, subsets, explain, cancels_not;
     const char *split;
     i64 parts;
     double ratios; /* sum of logarithms of after / early */
@@ -101,7 +101,7 @@ typedef struct setting {
 static rl_graph_options options_of(arena *a, const setting *s)
 {
     rl_graph_options o = {.rules = rl_ruleset_shipped(a),
-                          .fp = RL_APPROXIMATE,
+                          .fp = s->cancels_not ? RL_REASSOCIATED : RL_APPROXIMATE,
                           .refine = s->subsets ? RL_REFINE_SUBSETS : RL_REFINE_MAXIMAL,
                           .explain = s->explain,
                           .limits = eqf_limits_default()};
@@ -330,7 +330,7 @@ static int derivation(eqf_ctx *ctx, const char *path)
     arena *a = arena_new(ctx, 0);
     ir_program *all = read_program(a, path), *p = program_of(a, all, -1);
     const char *name = intern_text(p->names, p->name);
-    setting s = {0};
+    setting s = {.cancels_not = strstr(path, "_reassoc.")};
     if (all->splits.n) {
         s.split = ir_atom_name(all, all->splits.at[0].whole);
         s.parts = ir_extent(all, all->splits.at[0].outer);
