@@ -21,15 +21,14 @@ u64 eg_plan_atom(machine *m, u32 k, u64 bound, bool first, u8 filter, step *st)
     }
     st->payload_bound = a->payload_var && (bound >> (a->payload_var - 1) & 1);
     bool all = !a->payload_var || st->payload_bound;
-    u64 seen = bound;
+    u64 seen = bound | (u64)1 << a->cvar; /* the class is bound before the children */
     i64 up = -1;
     u32 up_uses = 0;
     for (u32 j = 0; j < a->arity; j++) {
         u32 v = a->kids[j];
-        if (!(seen >> v & 1)) {
+        if (!(seen >> v & 1))
             st->bind |= (u64)1 << j;
-            all = false;
-        }
+        all &= (bool)(bound >> v & 1);
         if (bound >> v & 1) {
             st->known |= (u64)1 << j;
             u32 uses = first ? eg_body_of(g, m->regs[v])->nuses : 1;

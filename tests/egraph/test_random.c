@@ -75,11 +75,14 @@ static void random_rules(rng *r, bool guarded, str *s)
     for (u64 i = 0; i < n; i++) {
         unsigned used = 0, again = 0;
         if (rng_below(r, 8) == 0) { /* a multipattern */
-            str_printf(s, "(multi r%llu (?p ", (unsigned long long)i);
+            bool own = rng_below(r, 2); /* the class may be a child of its own e-node */
+            const char *p = own ? "?x" : "?p";
+            used = own;
+            str_printf(s, "(multi r%llu (%s ", (unsigned long long)i, p);
             random_pattern(r, s, 1, true, 7, &used);
             str_add(s, ") (?q ");
             random_pattern(r, s, 1, true, 7, &used);
-            str_add(s, rng_below(r, 2) ? ") => (?p ?q))\n" : ") => (?p ");
+            str_printf(s, rng_below(r, 2) ? ") => (%s ?q))\n" : ") => (%s ", p);
             if (str_text(s)[s->n - 1] == ' ') {
                 random_pattern(r, s, 1, true, used, &again);
                 str_add(s, "))\n");
@@ -93,7 +96,9 @@ static void random_rules(rng *r, bool guarded, str *s)
         if (guarded && used && rng_below(r, 2))
             str_printf(s, " :when (zero %s)", vars[used & 1 ? 0 : used & 2 ? 1 : 2]);
         else if (rng_below(r, 6) == 0 && (used & 3) == 3)
-            str_add(s, rng_below(r, 2) ? " :when (distinct ?x ?y)" : " :when (eq (f ?x) (g ?x ?y))");
+            str_add(s, rng_below(r, 2)   ? " :when (distinct ?x ?y)"
+                       : rng_below(r, 2) ? " :when (eq (f ?x) (g ?x ?y))"
+                                         : " :when (eq ?x (f ?x))");
         str_add(s, ")\n");
     }
 }
