@@ -164,7 +164,8 @@ typedef struct eqf_search_options {
     bool parameters_are_inputs; /* else what depends on them alone is computed once */
     const char *const *rules;   /* files with further rules */
     size_t rule_count;
-    bool force; /* use rules that the rule lab shows to be unsound; ill-typed ones are left out */
+    bool force;  /* use rules that the rule lab shows to be unsound; ill-typed ones are left out */
+    int threads; /* that share kernels; 0: 8. Long dims are split for them */
     eqf_fuse fuse;
     eqf_refine refine;
     eqf_compaction compaction;
@@ -183,7 +184,8 @@ typedef struct eqf_search_options {
  * "cancelled". Phases after one that did not saturate are not run. A subgraph with more than 64 dims
  * has no phases, and stops by "dims". */
 typedef struct eqf_search_phase {
-    const char *name; /* "program", "algebra", "tiling", "fusion" */
+    const char *name;  /* "program", "algebra", "tiling", "fusion" */
+    const char *split; /* "T in 8 parts": phases of a further e-graph, in which that dim is split; "" */
     int64_t enodes, eclasses; /* when it ended */
     int64_t iterations, matches;
     double seconds;
@@ -267,6 +269,9 @@ typedef struct eqf_optimize_options {
                              whatever it takes; what is tried after it ends with the budget */
     eqf_accuracy accuracy;
     bool parameters_are_inputs; /* else they may be folded and packed once */
+    const char *const *rules;   /* files with further rules */
+    size_t rule_count;
+    bool force; /* use rules that the rule lab shows to be unsound; ill-typed ones are left out */
     int threads;                /* that the package is meant for; 0: all of this process */
     int jobs;                   /* compilers at a time; 0: all processors of this process */
     uint64_t seed;              /* of the inputs that verify the package */
@@ -424,6 +429,8 @@ typedef struct eqf_derived_part {
     size_t step_count;
     int64_t checked;     /* elementary steps that the checker replayed, when asked for */
     int64_t assumptions; /* guards among them that it could not judge from the terms */
+    const char *const *own_rules; /* "NAME of FILE": rules that it uses and the product does not have */
+    size_t own_rule_count;
     const char *refused; /* the step that does not hold, and why; "" */
 } eqf_derived_part;
 

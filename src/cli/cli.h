@@ -140,12 +140,14 @@ int cli_rules_check(cli_args *args);
 int cli_egraph_run(cli_args *args);
 int cli_egraph_extract(cli_args *args);
 
-/* Options that describe a program, as the API takes them; the arrays live as long as `args`. */
+/* Options that describe a program, as the API takes them; to be freed, also after a failure. */
 typedef struct cli_reading {
     eqf_read_options options;
-    const char *inputs[4]; /* files only read, for cli_fail_status */
+    const char **inputs; /* files only read, for cli_fail_status; the first are those of rules */
+    size_t rule_count;
 } cli_reading;
 bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_reading *out);
+void cli_free_reading(cli_reading *reading);
 /* Once all went well: what the files of tensors hold beyond the program that was read. */
 void cli_note_files(cli_args *args, const cli_reading *reading, const eqf_program *program);
 /* That random values stand in for parameters, if they do. */

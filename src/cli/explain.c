@@ -51,6 +51,13 @@ static void print_part(const eqf_explanation *x, size_t i, bool replayed)
             printf(", %lld guards taken for granted", (long long)p->assumptions);
         putchar('\n');
     }
+    for (size_t k = 0; k < p->own_rule_count; k++) {
+        printf(k ? ", " : "  by rules of the package's own, %s: ",
+               replayed ? "tested as `rules check` does" : "not tested");
+        put_visible(stdout, p->own_rules[k]);
+    }
+    if (p->own_rule_count)
+        putchar('\n');
 }
 
 static void print_kernels(const eqf_explanation *x)
@@ -118,7 +125,12 @@ static void json_part(const eqf_derived_part *p, bool replayed)
                (long long)p->assumptions);
         json_string("refused", p->refused);
     }
-    printf(",\"steps\":[");
+    printf(",\"own_rules\":[");
+    for (size_t k = 0; k < p->own_rule_count; k++) {
+        printf(k ? "," : "");
+        json_text(p->own_rules[k]);
+    }
+    printf("],\"steps\":[");
     for (size_t k = 0; k < p->step_count; k++) {
         printf("%s{\"rule\":", k ? "," : "");
         json_text(p->steps[k].rule);

@@ -58,6 +58,13 @@ static void part(FILE *f, const eqf_derived_part *p, size_t i, size_t n, bool re
         fprintf(f, "<p>Checked: %lld elementary steps replayed, %lld assumptions.</p>\n",
                 (long long)p->checked, (long long)p->assumptions);
     }
+    for (size_t k = 0; k < p->own_rule_count; k++) {
+        fprintf(f, k ? ", " : "<p>By rules of the package's own, %s: ",
+                replayed ? "tested" : "not tested");
+        text(f, p->own_rules[k]);
+    }
+    if (p->own_rule_count)
+        fputs("</p>\n", f);
     if (p->step_count)
         fputs("<ol>\n", f);
     for (size_t k = 0; k < p->step_count; k++) {

@@ -101,9 +101,11 @@ int cli_inspect(cli_args *args)
     eqf_program *program;
     cli_progress(args, "reading %s", args->file);
     eqf_status status = eqf_program_read(args->ctx, args->file, &reading.options, &program);
-    free((void *)reading.options.dims);
-    if (status != EQF_OK)
-        return cli_fail_status(args, status, reading.inputs);
+    if (status != EQF_OK) {
+        int code = cli_fail_status(args, status, reading.inputs);
+        cli_free_reading(&reading);
+        return code;
+    }
     cli_end_progress();
     cli_note_files(args, &reading, program);
     cli_note_seeded(args, &reading, program);
@@ -115,5 +117,6 @@ int cli_inspect(cli_args *args)
     else if (!text)
         print_summary(eqf_program_info(program));
     eqf_program_free(program);
+    cli_free_reading(&reading);
     return EXIT_DONE;
 }

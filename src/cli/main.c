@@ -22,14 +22,17 @@ static const cli_option inspect_options[] = {
     {NULL, NULL, NULL},
 };
 
+#define RULES                                                                                      \
+    {"--rules", "F...", "a file of further rules, tested first"},                                  \
+    {"--force", NULL, "uses rules that the test shows to be unsound"}
+
 #define SEARCHING                                                                                  \
     {"--parameters", "constant|input",                                                             \
      "constant (default): folded and packed once; input: replaceable"},                            \
     {"--accuracy", "strict|default|fast", "fast: also rewrites that cancel on some inputs"}
 
 static const cli_option search_options[] = {
-    {"--rules", "F...", "a file of further rules, tested first"},
-    {"--force", NULL, "uses rules that the test shows to be unsound"},
+    RULES,
     {"--fuse", "late|node|all",
      "which loops are one: late (default), reductions and those they need; node, also independent "
      "ones of an operator; all, any over the same axes, for comparison"},
@@ -43,6 +46,7 @@ static const cli_option search_options[] = {
      "operands unsorted and --fuse all, for comparison"},
     {"--budget", "TIME", "wall time: 90s, 10m, 4h (default 60s)"},
     {"--limit", "N", "candidates of a subgraph to list (default 16)"},
+    {"--threads", "N", "threads that share a kernel (default 8): long dims are done in parts for them"},
     {"--enodes", "N", "most e-nodes of a subgraph (default 100000)"},
     {"--print", "forms|kernels|tensors",
      "prints .eqf, which reads back, or kernel IR of the candidates; tensors: the form of least FLOPs "
@@ -59,6 +63,7 @@ static const cli_option optimize_options[] = {
     {"--budget", "TIME",
      "wall time of the search: 90s, 10m, 4h (default 60s); the first package is always built"},
     {"--threads", "N", "threads the package is meant for (default: the processors)"},
+    RULES,
     SEARCHING,
     {"--backend", "c", "what kernels are written in"},
     READING,

@@ -112,6 +112,9 @@ int cli_optimize(cli_args *args)
     if (!read_choices(args, &options) ||
         !cli_read_options(args, args->file, cli_value(args, "--inputs"), &reading))
         return EXIT_USAGE;
+    options.rules = reading.inputs;
+    options.rule_count = reading.rule_count;
+    options.force = cli_value(args, "--force") != NULL;
     cli_progress(args, "reading");
     eqf_program *program;
     eqf_status status = eqf_program_read(args->ctx, args->file, &reading.options, &program);
@@ -120,7 +123,6 @@ int cli_optimize(cli_args *args)
     if (status == EQF_OK)
         status = eqf_optimize(program, &options, package, &report);
     cli_end_progress();
-    free((void *)reading.options.dims);
     int code = EXIT_DONE;
     if (status == EQF_OK) {
         cli_note_files(args, &reading, program);
@@ -140,5 +142,6 @@ int cli_optimize(cli_args *args)
     else
         print_summary(report);
     eqf_program_free(program);
+    cli_free_reading(&reading);
     return code;
 }

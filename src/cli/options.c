@@ -253,15 +253,14 @@ void cli_help(const cli_verb *verb)
 
 bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_reading *out)
 {
-    *out = (cli_reading){.inputs = {file}};
     const char **dims = calloc((size_t)args->count + 1, sizeof *dims);
-    if (!dims) {
-        cli_fail(args, EXIT_MACHINE, NULL, NULL, "out of memory");
-        return false;
-    }
+    *out = (cli_reading){.options.dims = dims,
+                         .inputs = calloc((size_t)args->count + 4, sizeof *out->inputs)};
     long long seed;
-    if (!cli_number(args, "--seed", 0, INT64_MAX, 0, &seed)) {
-        free(dims);
+    if (!dims || !out->inputs)
+        cli_fail(args, EXIT_MACHINE, NULL, NULL, "out of memory");
+    if (!dims || !out->inputs || !cli_number(args, "--seed", 0, INT64_MAX, 0, &seed)) {
+        cli_free_reading(out);
         return false;
     }
     out->options = (eqf_read_options){.model = cli_value(args, "--model"),
@@ -270,12 +269,20 @@ bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_
                                       .inputs = inputs,
                                       .weights = cli_value(args, "--weights"),
                                       .seed = (uint64_t)seed};
-    int n = 1;
+    size_t n = out->rule_count = cli_values(args, "--rules", out->inputs);
+    out->inputs[n++] = file;
     if (inputs)
         out->inputs[n++] = inputs;
     if (out->options.weights)
         out->inputs[n++] = out->options.weights;
     return true;
+}
+
+void cli_free_reading(cli_reading *reading)
+{
+    free((void *)reading->options.dims);
+    free(reading->inputs);
+    *reading = (cli_reading){0};
 }
 
 static bool is_among(const char *name, const eqf_tensor *at, size_t n)

@@ -128,9 +128,10 @@ static int check(running *r, const char *in, const char *source)
             reading.options.seed = eqf_model_seed(r->model);
         cli_progress(r->args, "computing a reference");
         eqf_status s = eqf_program_read(r->args->ctx, source, &reading.options, &r->source);
-        free((void *)reading.options.dims);
+        int code = s != EQF_OK ? cli_fail_status(r->args, s, reading.inputs) : EXIT_DONE;
+        cli_free_reading(&reading);
         if (s != EQF_OK)
-            return cli_fail_status(r->args, s, reading.inputs);
+            return code;
     }
     eqf_status s =
         eqf_exec_check(r->exec, r->source, r->inputs, (const void *const *)r->outputs, &r->check);

@@ -75,9 +75,14 @@ static void print_subgraph(const eqf_subgraph *g)
            "matches", "ms", "stop");
     for (size_t i = 0; i < g->phase_count; i++) {
         const eqf_search_phase *p = &g->phases[i];
+        if (p->split[0] && strcmp(p->split, g->phases[i - 1].split) != 0) {
+            printf("  ");
+            put_visible(stdout, p->split);
+            printf(", in an e-graph of its own\n");
+        }
         printf("  %-10s %9lld %9lld %10lld %9lld %9.2f  %s\n", p->name, (long long)p->enodes,
                (long long)p->eclasses, (long long)p->iterations, (long long)p->matches,
-               1e3 * p->seconds, i > 0 ? p->stop : "");
+               1e3 * p->seconds, strcmp(p->name, "program") != 0 ? p->stop : "");
     }
     if (g->repaired || g->bundles)
         printf("  reductions put into the loop of those they need: %lld; bundles of others: %lld\n",
@@ -111,10 +116,12 @@ static void json_phases(const eqf_subgraph *g)
     putchar('[');
     for (size_t i = 0; i < g->phase_count; i++) {
         const eqf_search_phase *p = &g->phases[i];
-        printf("%s{\"name\":\"%s\",\"enodes\":%lld,\"eclasses\":%lld,\"iterations\":%lld,"
+        printf("%s{\"name\":\"%s\",\"split\":", i ? "," : "", p->name);
+        json_text(p->split);
+        printf(",\"enodes\":%lld,\"eclasses\":%lld,\"iterations\":%lld,"
                "\"matches\":%lld,\"seconds\":%.9g,\"stop\":\"%s\"}",
-               i ? "," : "", p->name, (long long)p->enodes, (long long)p->eclasses,
-               (long long)p->iterations, (long long)p->matches, p->seconds, p->stop);
+               (long long)p->enodes, (long long)p->eclasses, (long long)p->iterations,
+               (long long)p->matches, p->seconds, p->stop);
     }
     putchar(']');
 }
@@ -236,7 +243,7 @@ static bool read_choices(cli_args *args, eqf_search_options *o)
     static const char *const modes[] = {"early", "after", "none", NULL};
     static const char *const prints[] = {"", "forms", "kernels", "tensors", NULL};
     int accuracy, parameter, fuse, refine, mode, order, print;
-    long long limit, enodes;
+    long long limit, enodes, threads;
     if (!cli_choice(args, "--accuracy", accuracies, &accuracy) ||
         !cli_choice(args, "--parameters", parameters, &parameter) ||
         !cli_choice(args, "--fuse", fuses, &fuse) ||
@@ -245,6 +252,7 @@ static bool read_choices(cli_args *args, eqf_search_options *o)
         !cli_choice(args, "--order", orders, &order) || !cli_choice(args, "--print", prints, &print) ||
         !cli_duration(args, "--budget", &o->budget_s) ||
         !cli_number(args, "--limit", 1, 10000, 0, &limit) ||
+        !cli_number(args, "--threads", 1, 4096, 0, &threads) ||
         !cli_number(args, "--enodes", 1, INT64_MAX, 0, &enodes))
         return false;
     o->accuracy = (eqf_accuracy)accuracy;
@@ -257,28 +265,9 @@ static bool read_choices(cli_args *args, eqf_search_options *o)
     o->form = print == 3;
     o->most_candidates = limit;
     o->most_enodes = enodes;
+    o->threads = (int)threads;
     o->force = cli_value(args, "--force") != NULL;
     return true;
-}
-
-/* `files`: what is only read, then NULL; the files of rules are its first ones. */
-static int search(cli_args *args, eqf_search_options *options, const cli_reading *reading,
-                  const char *const *files)
-{
-    cli_progress(args, "reading");
-    eqf_program *program;
-    eqf_status status = eqf_program_read(args->ctx, args->file, &reading->options, &program);
-    const eqf_search_report *report;
-    cli_poll_interrupts();
-    if (status == EQF_OK)
-        status = eqf_search(program, options, &report);
-    cli_end_progress();
-    if (status == EQF_OK)
-        cli_note_files(args, reading, program);
-    int code =
-        status == EQF_OK ? show(args, report) : cli_fail_status(args, status, files);
-    eqf_program_free(program);
-    return code;
 }
 
 int cli_search(cli_args *args)
@@ -289,19 +278,21 @@ int cli_search(cli_args *args)
     if (!read_choices(args, &options) ||
         !cli_read_options(args, args->file, cli_value(args, "--inputs"), &reading))
         return EXIT_USAGE;
-    const size_t inputs = sizeof reading.inputs / sizeof *reading.inputs;
-    const char **files = calloc((size_t)args->count + inputs + 1, sizeof *files);
-    int code;
-    if (files) {
-        options.rule_count = cli_values(args, "--rules", files);
-        options.rules = files;
-        for (size_t i = 0; i < inputs && reading.inputs[i]; i++)
-            files[options.rule_count + i] = reading.inputs[i];
-        code = search(args, &options, &reading, files);
-    } else {
-        code = cli_fail(args, EXIT_MACHINE, NULL, NULL, "out of memory");
-    }
-    free(files);
-    free((void *)reading.options.dims);
+    options.rules = reading.inputs;
+    options.rule_count = reading.rule_count;
+    cli_progress(args, "reading");
+    eqf_program *program;
+    eqf_status status = eqf_program_read(args->ctx, args->file, &reading.options, &program);
+    const eqf_search_report *report;
+    cli_poll_interrupts();
+    if (status == EQF_OK)
+        status = eqf_search(program, &options, &report);
+    cli_end_progress();
+    if (status == EQF_OK)
+        cli_note_files(args, &reading, program);
+    int code =
+        status == EQF_OK ? show(args, report) : cli_fail_status(args, status, reading.inputs);
+    eqf_program_free(program);
+    cli_free_reading(&reading);
     return code;
 }

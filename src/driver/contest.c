@@ -24,8 +24,8 @@ void contest_search(contest *c, f64 seconds, i64 most)
     search_times times = {0};
     trap t;
     TRY (m->ctx, t)
-        c->found = driver_candidates(m->a, m->ir, &m->options, seconds, most, m->verified.peaks,
-                                     &times);
+        c->found = driver_candidates(m->a, m->ir, make_space(m), m->threads, seconds, most,
+                                     m->verified.peaks, &times);
     c->rules = times.rules;
     c->rule_count = times.rule_count;
     m->report.saturate_s += times.saturate_s;

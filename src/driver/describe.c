@@ -80,8 +80,7 @@ void describe_texts(making *m)
     pk_add(m->writer, "program.eqf", p->text, (i64)strlen(p->text));
     /* whole and true from the start; improve.c replaces it once the search is over */
     proof why = {.computes = m->ir == p->ir ? NULL : m->ir,
-                 .fp = driver_rounding(m->options.accuracy),
-                 .parameters_are_inputs = m->options.parameters_are_inputs};
+                 .space = make_space(m)};
     memcpy(why.digest, p->digest, sizeof why.digest);
     vec_push(m->a, &why.parts,
              (proof_part){.uses = 1, .form = m->ir, .why_not = "the search was not over"});

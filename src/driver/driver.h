@@ -125,15 +125,36 @@ typedef struct search_times {
     const rl_rule_count *rules; /* what each did, in the arena of the candidates */
     i64 rule_count;
 } search_times;
+/* What rewrites are admitted. */
+typedef struct driver_space {
+    const rl_ruleset *rules;
+    rl_fp fp;
+    bool parameters_are_inputs;
+    const volatile bool *cancel;
+} driver_space;
 /* Programs with the ports of p's that compute the same, at most `most`, cheapest first by a model of
  * a machine with these rates; in `a`. The e-graph grows for `seconds` at most. Throws EQF_E_LIMIT
  * when the program is too large for one search. */
-ex_report driver_candidates(arena *a, const ir_program *p, const eqf_optimize_options *options,
+ex_report driver_candidates(arena *a, const ir_program *p, driver_space space, i64 threads,
                             f64 seconds, i64 most, rt_peaks peaks, search_times *times);
 /* Why the form computes what p does: a derivation (rules/graph.h), by the same search again, with
  * explanations, for `seconds` at most. NULL and *why_not when there is none. */
-const char *driver_derive(arena *a, const ir_program *p, const ir_program *form,
-                          const eqf_optimize_options *options, f64 seconds, const char **why_not);
+const char *driver_derive(arena *a, const ir_program *p, const ir_program *form, driver_space space,
+                          f64 seconds, const char **why_not);
+
+/* ---- splits.c ---------------------------------------------------------------------------------
+ */
+
+/* A dim to be done part by part. */
+typedef struct driver_split {
+    ir_atom atom;
+    i64 parts; /* 0: none */
+} driver_split;
+driver_split driver_find_split(arena *a, const ir_program *p, i64 threads);
+/* The split that the form has and the program does not. */
+driver_split driver_split_of(const ir_program *p, const ir_program *form);
+/* The candidates of both, cheapest first. */
+ex_report driver_merge(arena *a, ex_report x, ex_report y);
 
 /* ---- compare.c --------------------------------------------------------------------------------
  */

@@ -14,7 +14,7 @@ typedef struct explained {
 typedef struct explaining {
     explained *e;
     arena *a; /* of the result */
-    const rl_ruleset *rules;
+    const rl_ruleset *rules; /* the product's and the proof's own */
     const volatile bool *cancel;
 } explaining;
 
@@ -307,6 +307,10 @@ static void list_parts(const explaining *x, const proof *p, bool replayed)
         steps all = {0};
         if (q->steps)
             list_steps(x, q->steps, &all);
+        proof_rules own = proof_own_rules(x->a, p, q);
+        const char **names = NEW_N(x->a, const char *, own.n);
+        for (i64 k = 0; k < own.n; k++)
+            names[k] = arena_printf(x->a, "%s of %s", own.at[k]->name, own.at[k]->file);
         parts[i] = (eqf_derived_part){.uses = q->uses,
                                       .changed = q->form != NULL,
                                       .by_value = q->why_not ? q->why_not : "",
@@ -316,6 +320,8 @@ static void list_parts(const explaining *x, const proof *p, bool replayed)
                                       .step_count = (size_t)all.n,
                                       .checked = q->report.steps,
                                       .assumptions = q->report.assumptions,
+                                      .own_rules = names,
+                                      .own_rule_count = (size_t)own.n,
                                       .refused = q->refused ? q->refused : ""};
         out->checked = out->checked && !q->refused;
         out->proved = out->proved && !q->refused && (!q->form || q->steps);
@@ -338,6 +344,7 @@ static void explain(explaining *x, const char *path, bool replays)
     const char *derivation = read_member(x, path, package, "proof.eqf", &n);
     proof *p = proof_read(x->a, arena_printf(x->a, "%s/proof.eqf", path), derivation, n,
                           out->program, program_n);
+    x->rules = p->space.rules;
     out->form = p->computes ? program_text(x->a, p->computes) : "";
     if (replays)
         proof_replay(x->a, p, is_cancelled, x);
@@ -358,7 +365,7 @@ eqf_status eqf_package_explain(eqf_ctx *ctx, const char *path, const eqf_explain
         eqf_about(ctx, path, NULL);
         explained *e = NEW(a, explained);
         e->a = a;
-        explaining x = {.e = e, .a = a, .rules = rl_ruleset_shipped(a)};
+        explaining x = {.e = e, .a = a};
         x.cancel = options ? options->cancel : NULL;
         explain(&x, path, options && options->proof);
         *out = &e->shown;

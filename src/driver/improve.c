@@ -230,8 +230,7 @@ static const char *derivation(improving *x, arena *a)
     make_begin(m, "proving");
     patience patient = {rt_now() + x->proof_s, m->options.cancel};
     proof p = {.computes = x->whole->best,
-               .fp = driver_rounding(m->options.accuracy),
-               .parameters_are_inputs = m->options.parameters_are_inputs,
+               .space = make_space(m),
                .cut = x->chosen ? x->chosen->size : 0};
     memcpy(p.digest, m->program->digest, sizeof p.digest);
     for (i64 i = 0; i < (x->chosen ? x->chosen->cut.part_count : 1); i++) {
@@ -239,7 +238,7 @@ static const char *derivation(improving *x, arena *a)
         f64 seconds = (patient.deadline - rt_now()) / 2; /* the other half is for checking */
         if (part.form && seconds > 0)
             part.derivation =
-                driver_derive(a, part.program, part.form, &m->options, seconds, &part.why_not);
+                driver_derive(a, part.program, part.form, make_space(m), seconds, &part.why_not);
         else if (part.form)
             part.why_not = "the time for it was over";
         vec_push(a, &p.parts, part);

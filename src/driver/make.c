@@ -25,6 +25,14 @@ void make_begin(making *m, const char *stage)
         m->options.progress(m->options.user, stage);
 }
 
+driver_space make_space(const making *m)
+{
+    return (driver_space){.rules = m->rules,
+                          .fp = driver_rounding(m->options.accuracy),
+                          .parameters_are_inputs = m->options.parameters_are_inputs,
+                          .cancel = m->options.cancel};
+}
+
 static void build_kernels(making *m)
 {
     make_begin(m, "lowering");

@@ -14,6 +14,7 @@ typedef struct making {
     eqf_program *program; /* what was asked for, or a part of it */
     const ir_program *ir; /* the form that is built */
     eqf_optimize_options options;
+    const rl_ruleset *rules;
     arena *a, *shared; /* shared: of all makings of one request */
     eqf_ctx *ctx;
     pk_writer *writer;
@@ -36,6 +37,8 @@ typedef struct making {
 
 /* A step begins: shows it. Throws EQF_E_INTERRUPTED. */
 void make_begin(making *m, const char *step);
+/* What the search may do to it. */
+driver_space make_space(const making *m);
 /* A verified and timed package of m->ir in the writer's directory, which lies beside `path`. */
 void make_package(making *m, const char *path);
 /* Makes it the package at its path. */

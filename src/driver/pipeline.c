@@ -42,6 +42,9 @@ static void optimize(making *m, const char *path)
     f64 started = rt_now();
     program_check_sizes(m->program);
     check_boundaries(m);
+    make_begin(m, "testing rules");
+    m->rules = rulebook_join(m->shared, m->options.rules, (i64)m->options.rule_count,
+                             m->options.force, m->program->seed, m->options.cancel);
     m->compiler = tn_probe(m->a, m->options.compiler, m->options.cancel);
     make_begin(m, "loading data");
     m->data = program_data(m->program);

@@ -2,6 +2,9 @@
 #include "driver/proof.h"
 
 #include "partition/partition.h"
+#include "rules/lab.h"
+
+enum { TESTED = 200 }; /* instances of a rule of the proof's own */
 
 /* ---- writing ------------------------------------------------------------------------------------ */
 
@@ -32,6 +35,24 @@ static void print_part(str *out, const proof *p, i64 i)
     str_add(out, ")\n");
 }
 
+/* Those that the product does not have, by file. */
+static void print_rules(str *out, const rl_ruleset *set)
+{
+    for (i64 i = set->shipped; i < set->rules.n; i++) {
+        const rl_rule *r = set->rules.at[i], *last = i > set->shipped ? set->rules.at[i - 1] : NULL;
+        if (last && last->form == r->form)
+            continue;
+        if (!last || strcmp(last->file, r->file) != 0) {
+            str_add(out, last ? ")\n(rules " : "(rules ");
+            add_quoted(out, r->file);
+        }
+        str_add(out, "\n  ");
+        sx_print(out, r->form);
+    }
+    if (set->rules.n > set->shipped)
+        str_add(out, ")\n");
+}
+
 void proof_print(str *out, const proof *p)
 {
     if (p->computes)
@@ -43,8 +64,9 @@ void proof_print(str *out, const proof *p)
                      "step.\n; They were compared with the reference interpreter, by value.\n");
     str_printf(out, "(proof (format 2)\n(program \"%s\")\n", p->digest);
     if (p->computes) {
-        str_printf(out, "(rounding %s) (parameters %s)\n", rl_fp_name(p->fp),
-                   p->parameters_are_inputs ? "input" : "constant");
+        str_printf(out, "(rounding %s) (parameters %s)\n", rl_fp_name(p->space.fp),
+                   p->space.parameters_are_inputs ? "input" : "constant");
+        print_rules(out, p->space.rules);
         if (p->cut)
             str_printf(out, "(cut %lld)\n", (long long)p->cut);
         for (i64 i = 0; i < p->parts.n; i++)
@@ -149,6 +171,18 @@ static bool same_boundary(const ir_program *p, const ir_program *form)
     return same;
 }
 
+static void read_rules(const proof *p, arena *a, rl_ruleset *set, const sx *x)
+{
+    if (x->n < 2 || x->at[1]->kind != SX_STRING)
+        refuse(p, a, x, "expected (rules \"FILE\" (rule ...) ...)");
+    str text = str_new(a);
+    for (i64 i = 2; i < x->n; i++) {
+        sx_print(&text, x->at[i]);
+        str_add(&text, "\n");
+    }
+    rl_ruleset_read(set, x->at[1]->text, str_text(&text), text.n);
+}
+
 static void read_part(proof *p, arena *a, const sx *x)
 {
     proof_part part = {.uses = number_of(x, "uses"), .program = p->program};
@@ -175,7 +209,7 @@ static void read_part(proof *p, arena *a, const sx *x)
  * computed? */
 static void check_cut(const proof *p, arena *a, const sx *at)
 {
-    pt_options o = {p->cut, p->parameters_are_inputs};
+    pt_options o = {p->cut, p->space.parameters_are_inputs};
     pt_partition cut = pt_cut(a, p->program, &o);
     if (cut.part_count != p->parts.n)
         refuse(p, a, at, "the program has another number of parts");
@@ -215,8 +249,13 @@ proof *proof_read(arena *a, const char *file, const char *text, i64 n, const cha
         return p;
     if (fp > RL_APPROXIMATE || computes->n != 2)
         refuse(p, a, x, "expected (rounding ...), parts and (computes (program ...))");
-    p->fp = fp;
-    p->parameters_are_inputs = strcmp(value_of(x, "parameters"), "input") == 0;
+    rl_ruleset *rules = rl_ruleset_shipped(a);
+    p->space = (driver_space){.rules = rules,
+                              .fp = fp,
+                              .parameters_are_inputs = strcmp(value_of(x, "parameters"), "input") == 0};
+    for (i64 i = 1; i < x->n; i++)
+        if (sx_is_form(x->at[i], "rules"))
+            read_rules(p, a, rules, x->at[i]);
     p->cut = number_of(x, "cut");
     p->computes = program_of(p, a, computes->at[1]);
     for (i64 i = 1; i < x->n; i++)
@@ -231,12 +270,53 @@ proof *proof_read(arena *a, const char *file, const char *text, i64 n, const cha
 
 /* ---- replaying ---------------------------------------------------------------------------------- */
 
+proof_rules proof_own_rules(arena *a, const proof *p, const proof_part *part)
+{
+    proof_rules own = {0};
+    for (i64 i = 1; part->steps && i < part->steps->n; i++) {
+        const sx *output = part->steps->at[i];
+        const sx *items = sx_is_form(output, "output") && output->n == 3 ? output->at[2] : NULL;
+        for (i64 k = 1; items && items->kind == SX_LIST && k < items->n; k++) {
+            const sx *by = sx_is_form(items->at[k], "s") && items->at[k]->n > 4 ? items->at[k]->at[4] : NULL;
+            if (!by || !sx_is_form(by, "rule") || by->n < 2 || by->at[1]->kind == SX_LIST)
+                continue;
+            const rl_rule *r = rl_ruleset_find(p->space.rules, by->at[1]->text);
+            bool is_new = r != NULL;
+            for (i64 j = 0; r && j < p->space.rules->shipped; j++)
+                is_new = is_new && p->space.rules->rules.at[j] != r;
+            for (i64 j = 0; j < own.n; j++)
+                is_new = is_new && own.at[j] != r;
+            if (is_new)
+                vec_push(a, &own, r);
+        }
+    }
+    return own;
+}
+
+static const char *refuse_rule(arena *a, const proof *p, const proof_part *part)
+{
+    proof_rules own = proof_own_rules(a, p, part);
+    for (i64 i = 0; i < own.n; i++) {
+        const rl_rule *r = own.at[i];
+        arena *scratch = arena_child(a);
+        rl_trial t = rl_try_rule(scratch, r, TESTED, 0);
+        const char *why = t.verdict != RL_UNSOUND
+                              ? NULL
+                              : arena_printf(a, "rule %s of %s is unsound: %.*s", r->name, r->file,
+                                             (int)strcspn(t.counterexample, "\n"), t.counterexample);
+        arena_free(scratch);
+        if (why)
+            return why;
+    }
+    return NULL;
+}
+
 void proof_replay(arena *a, proof *p, bool (*cancelled)(void *user), void *user)
 {
     eqf_ctx *ctx = arena_ctx(a);
-    rl_graph_options o = {.rules = rl_ruleset_shipped(a),
-                          .fp = p->fp,
-                          .parameters_are_inputs = p->parameters_are_inputs,
+    rl_graph_options o = {.rules = p->space.rules,
+                          .fp = p->space.fp,
+                          .parameters_are_inputs = p->space.parameters_are_inputs,
                           .limits = eqf_limits_default(),
                           .cancelled = cancelled,
                           .user = user};
@@ -248,8 +328,10 @@ void proof_replay(arena *a, proof *p, bool (*cancelled)(void *user), void *user)
         trap t;
         TRY (ctx, t)
             x->report = rl_replay(a, x->program, x->form, &o, p->file, p->text, p->text_n, x->steps);
-        if (t.status == EQF_OK)
+        if (t.status == EQF_OK) {
+            x->refused = refuse_rule(a, p, x);
             continue;
+        }
         if (t.status == EQF_E_NO_MEMORY || t.status == EQF_E_INTERRUPTED)
             eqf_rethrow(ctx, t.status);
         eqf_diag d = eqf_diag_get(ctx, before);

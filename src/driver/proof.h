@@ -3,6 +3,7 @@
  *     (proof (format 2)
  *       (program "DIGEST")                  of program.eqf
  *       (rounding reassoc) (parameters constant)      rules that were admitted; what is folded once
+ *       (rules "my.rules" (rule ...) ...)   further rules, for those of each file
  *       (cut 14)                            into parts of so many reductions; absent: one part, the whole
  *       (part 0 (uses 2)
  *         (program ...)                     the part, for a whole that was cut
@@ -27,15 +28,15 @@ typedef struct proof_part {
     const char *why_not;    /* by value, and why */
     const sx *steps;        /* when read: the derivation */
     eqf_check_report report; /* once replayed */
-    const char *refused;     /* "place: reason"; NULL: it holds, or there is none */
+    const char *refused;     /* "place: reason", or what is wrong with a rule of its own; NULL: it
+                                holds, or there is none */
 } proof_part;
 
 typedef struct proof {
     const ir_program *program;  /* of program.eqf */
     const ir_program *computes; /* NULL: as it was read */
     char digest[33];
-    rl_fp fp;
-    bool parameters_are_inputs;
+    driver_space space; /* the rules are those of the product and then the proof's own */
     i64 cut; /* 0: not cut */
     VEC(proof_part) parts;
     const char *file, *text; /* when read */
@@ -47,7 +48,10 @@ void proof_print(str *out, const proof *p);
  * EQF_E_PARSE, EQF_E_MISMATCH with a place. Everything is in `a`. */
 proof *proof_read(arena *a, const char *file, const char *text, i64 n, const char *program,
                   i64 program_n);
-/* Replays all derivations; `cancelled` (may be NULL) is polled, EQF_E_LIMIT. Which parts were refused
+/* The rules of the proof's own that the part's derivation uses, each once. */
+typedef VEC(const rl_rule *) proof_rules;
+proof_rules proof_own_rules(arena *a, const proof *p, const proof_part *part);
+/* Replays all derivations, and tests the rules of their own that they use as the rule lab does; `cancelled` (may be NULL) is polled, EQF_E_LIMIT. Which parts were refused
  * stands in them. */
 void proof_replay(arena *a, proof *p, bool (*cancelled)(void *user), void *user);
 

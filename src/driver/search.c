@@ -6,6 +6,9 @@
  *     fusion      reductions put into one loop
  *     extraction  candidates, as text
  *
+ * Where a long dim leaves threads idle, the same once more with that dim done part by part (splits.c):
+ * an e-graph of its own, whose phases follow and whose candidates are listed with the others.
+ *
  * Each phase starts from a saturated e-graph; one that stops early is the last. All of them share
  * one deadline, which is polled as an interrupt is. (space.md section 9 has the reasons for phases.)
  *
@@ -17,7 +20,8 @@
 #include "rules/graph.h"
 
 enum { DEFAULT_BUDGET_S = 60, DEFAULT_ENODES = 100000, DEFAULT_CANDIDATES = 16 };
-enum { VECTOR_BYTES = 32, THREADS = 8 }; /* of kernels that are shown */
+enum { VECTOR_BYTES = 32, THREADS = 8 }; /* of kernels that are shown; threads: by default */
+enum { PHASES = 4 };
 #define SATURATION_SHARE 0.75            /* of the time of a subgraph */
 
 typedef struct searching {
@@ -27,7 +31,10 @@ typedef struct searching {
     arena *a, *kept; /* a: of the present subgraph; kept: of the report */
     f64 deadline;    /* of the present subgraph */
     const char *title; /* of its stages */
+    const ir_program *ir; /* the present subgraph */
+    driver_split split;   /* of its e-graph */
     rl_graph *graph;
+    ex_report found;
     eqf_subgraph *out;
     eqf_search_phase *phases;
 } searching;
@@ -43,6 +50,11 @@ static bool is_over(void *user)
     return is_cancelled(s) || rt_now() > s->deadline;
 }
 
+static i64 threads_of(const searching *s)
+{
+    return s->options.threads > 0 ? s->options.threads : THREADS;
+}
+
 static void announce(const searching *s, const char *stage)
 {
     if (s->options.progress)
@@ -55,6 +67,15 @@ static const char *stop_of(const searching *s, eqf_stop stop)
     return eqf_stop_name(stop == EQF_STOP_CANCELLED && !is_cancelled(s) ? EQF_STOP_TIME : stop);
 }
 
+/* "" for the program itself. */
+static const char *split_text(const searching *s)
+{
+    return s->split.parts > 0
+               ? arena_printf(s->kept, "%s in %lld parts", ir_atom_name(s->ir, s->split.atom),
+                              (long long)s->split.parts)
+               : "";
+}
+
 /* Notes what a phase did; may another follow? */
 static bool note(searching *s, const char *name, f64 started, i64 iterations, i64 matches,
                  eqf_stop stop)
@@ -63,28 +84,32 @@ static bool note(searching *s, const char *name, f64 started, i64 iterations, i6
     eqf_size size = eqf_egraph_size(rl_graph_engine(s->graph));
     eqf_search_phase *p = &s->phases[out->phase_count++];
     *p = (eqf_search_phase){.name = name,
+                            .split = split_text(s),
                             .enodes = size.nodes,
                             .eclasses = size.classes,
                             .iterations = iterations,
                             .matches = matches,
                             .seconds = rt_now() - started,
                             .stop = stop_of(s, stop)};
+    bool more = stop == EQF_STOP_SATURATED;
+    out->saturate_s += p->seconds;
+    if (s->split.parts > 0)
+        return more;
     out->enodes = p->enodes;
     out->eclasses = p->eclasses;
     out->iterations += iterations;
     out->matches += matches;
     out->bytes = size.bytes;
     out->peak_bytes = size.peak_bytes;
-    out->saturate_s += p->seconds;
     out->stop = p->stop;
-    return stop == EQF_STOP_SATURATED;
+    return more;
 }
 
 /* ---- phases
  * --------------------------------------------------------------------------------------- */
 
 /* False when the program has too many dims. */
-static bool enter(searching *s, const ir_program *p)
+static bool enter(searching *s)
 {
     f64 started = rt_now();
     const eqf_search_options *o = &s->options;
@@ -102,11 +127,15 @@ static bool enter(searching *s, const ir_program *p)
     options.limits.seconds = -1;
     options.limits.nodes = o->most_enodes > 0 ? o->most_enodes : DEFAULT_ENODES;
     trap t;
-    TRY (s->program->ctx, t)
-        s->graph = rl_graph_new(s->a, p, &options);
+    TRY (s->program->ctx, t) {
+        s->graph = rl_graph_new(s->a, s->ir, &options);
+        if (s->split.parts > 0)
+            rl_graph_split(s->graph, s->split.atom, s->split.parts);
+    }
     if (t.status == EQF_E_LIMIT) {
         eqf_ctx_clear(s->program->ctx);
-        s->out->stop = "dims";
+        if (s->split.parts == 0)
+            s->out->stop = "dims";
         return false;
     }
     if (t.status != EQF_OK)
@@ -132,17 +161,19 @@ static bool tiling(searching *s)
 }
 
 /* Loops that were not found are missing from candidates, which is no harm. */
-static void fusion(searching *s)
+static bool fusion(searching *s)
 {
     static const rl_fuse_mode modes[] = {
         [EQF_FUSE_LATE] = RL_FUSE_LATE, [EQF_FUSE_NODE] = RL_FUSE_NODE, [EQF_FUSE_ALL] = RL_FUSE_ALL};
     f64 started = rt_now();
     announce(s, "fusion");
-    rl_fuse_report run = rl_graph_fuse(
-        s->graph, modes[s->options.fuse]);
-    s->out->repaired = run.repairs;
-    s->out->bundles = run.bundles;
+    rl_fuse_report run = rl_graph_fuse(s->graph, modes[s->options.fuse]);
+    if (s->split.parts == 0) {
+        s->out->repaired = run.repairs;
+        s->out->bundles = run.bundles;
+    }
     note(s, "fusion", started, run.iterations, run.matches, run.stop);
+    return true;
 }
 
 /* The form of least FLOPs among those of whole tensors: what tiles cost depends on how many. */
@@ -162,7 +193,7 @@ static void write_form(searching *s)
 static const char *kernels_of(searching *s, const ir_program *p)
 {
     arena *scratch = arena_child(s->a);
-    kn_options options = {VECTOR_BYTES, THREADS, !s->options.parameters_are_inputs, NULL};
+    kn_options options = {VECTOR_BYTES, (int)threads_of(s), !s->options.parameters_are_inputs, NULL};
     rt_plan plan = {0};
     kn_kernels kernels = {0};
     str text = str_new(s->kept);
@@ -205,25 +236,33 @@ static void extract(searching *s)
         [EQF_COMPACT_EARLY] = EX_EARLY, [EQF_COMPACT_AFTER] = EX_AFTER, [EQF_COMPACT_NONE] = EX_NONE};
     f64 started = rt_now();
     i64 most = s->options.most_candidates;
-    ex_options options = {.most = most > 0 ? most : DEFAULT_CANDIDATES,
+    ex_options options = {.rates.threads = (f64)threads_of(s),
+                          .most = most > 0 ? most : DEFAULT_CANDIDATES,
                           .mode = modes[s->options.compaction],
                           .order = s->options.order == EQF_ORDER_PAPER ? EX_PAPER : EX_BEST,
                           .is_over = is_over,
                           .user = s};
     announce(s, "extraction");
     ex_report found = ex_search(s->a, s->graph, &options);
-    eqf_search_candidate *out = NEW_N(s->kept, eqf_search_candidate, found.n);
-    for (i64 i = 0; i < found.n; i++)
-        keep_candidate(s, &found.at[i], &out[i]);
+    s->found = s->split.parts > 0 ? driver_merge(s->a, s->found, found) : found;
+    s->found.n = MIN(s->found.n, options.most);
+    s->out->extraction.seconds += rt_now() - started;
+}
+
+static void keep_found(searching *s)
+{
+    const ex_report *found = &s->found;
+    eqf_search_candidate *out = NEW_N(s->kept, eqf_search_candidate, found->n);
+    for (i64 i = 0; i < found->n; i++)
+        keep_candidate(s, &found->at[i], &out[i]);
     s->out->candidates = out;
-    s->out->candidate_count = (size_t)found.n;
+    s->out->candidate_count = (size_t)found->n;
     eqf_search_extraction *x = &s->out->extraction;
-    x->expanded = found.expanded;
-    x->pruned = found.pruned;
-    x->structures = found.sets;
-    x->candidates = found.distinct;
-    x->complete = found.complete;
-    x->seconds = rt_now() - started;
+    x->expanded = found->expanded;
+    x->pruned = found->pruned;
+    x->structures = found->sets;
+    x->candidates = found->distinct;
+    x->complete = found->complete;
 }
 
 /* ---- the report
@@ -247,30 +286,48 @@ static void keep_rules(searching *s)
 /* ---- subgraphs
  * ------------------------------------------------------------------------------------ */
 
-static void search_one(searching *s, const ir_program *p, f64 end)
+/* One e-graph, of the program or of the program with a split. Did every phase saturate? */
+static bool search_graph(searching *s, f64 end)
+{
+    s->deadline = rt_now() + SATURATION_SHARE * (end - rt_now());
+    if (is_over(s))
+        return false;
+    if (!enter(s))
+        return false;
+    bool is_whole = s->split.parts == 0;
+    if (is_whole && s->options.form)
+        s->out->flops = rl_graph_form(s->graph, s->a, EQF_DAG).flops;
+    bool more = algebra(s);
+    if (is_whole && s->options.form)
+        write_form(s);
+    more = more && tiling(s) && fusion(s);
+    if (is_whole)
+        keep_rules(s);
+    s->deadline = end;
+    if (more && !is_over(s))
+        extract(s);
+    return more;
+}
+
+static void search_one(searching *s, f64 end)
 {
     static const char *const modes[] = {"early", "after", "none"};
     s->out->extraction.mode = modes[s->options.compaction];
-    s->deadline = rt_now() + SATURATION_SHARE * (end - rt_now());
-    s->out->phases = s->phases = NEW_N(s->kept, eqf_search_phase, 4);
+    s->out->phases = s->phases = NEW_N(s->kept, eqf_search_phase, 2 * PHASES);
+    s->split = (driver_split){0};
+    s->found = (ex_report){0};
+    s->deadline = end;
     if (is_over(s)) {
         s->out->stop = stop_of(s, EQF_STOP_CANCELLED);
         return;
     }
-    if (!enter(s, p))
-        return;
-    if (s->options.form)
-        s->out->flops = rl_graph_form(s->graph, s->a, EQF_DAG).flops;
-    bool more = algebra(s);
-    if (s->options.form)
-        write_form(s);
-    more = more && tiling(s);
-    if (more)
-        fusion(s);
-    keep_rules(s);
-    s->deadline = end;
-    if (more && !is_over(s))
-        extract(s);
+    bool all = search_graph(s, end);
+    bool compares = s->options.order != EQF_ORDER_BEST || s->options.refine != EQF_REFINE_MAXIMAL;
+    if (all && !compares)
+        s->split = driver_find_split(s->a, s->ir, threads_of(s));
+    if (s->split.parts > 0 && !search_graph(s, end))
+        s->found.complete = false;
+    keep_found(s);
 }
 
 static void search_all(searching *s)
@@ -296,7 +353,8 @@ static void search_all(searching *s)
         f64 part_end = rt_now() + (end - rt_now()) / (f64)(n - i);
         if (n > 1)
             s->title = arena_printf(s->a, "part %lld of %lld: ", (long long)i + 1, (long long)n);
-        search_one(s, small ? p->ir : cut.parts[i].program, part_end);
+        s->ir = small ? p->ir : cut.parts[i].program;
+        search_one(s, part_end);
         arena_free(s->a);
     }
     s->a = whole;

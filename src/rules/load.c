@@ -494,6 +494,7 @@ static void read_direction(loader *l, const sx *form, const char *name, i64 left
     r->file = l->file;
     r->line = form->line;
     r->column = form->column;
+    r->form = form;
     r->kinds = RL_FLOATS;
     const char *slash = strrchr(l->file, '/'), *stem = slash ? slash + 1 : l->file;
     const char *dot = strchr(stem, '.');

@@ -153,7 +153,7 @@ typedef struct rl_rule {
     u8 kinds;                     /* dtypes that a free dtype variable takes */
     u8 slots[RL_MAX_SLOTS_DTYPE]; /* dtype of each dtype variable, DT_NONE: free */
     bool computes;                /* the right side has more than operators and variables */
-    const sx *left_text, *right_text, *when_text;
+    const sx *form, *left_text, *right_text, *when_text; /* both directions of <=> share a form */
 } rl_rule;
 
 typedef struct rl_rejected {
@@ -166,6 +166,7 @@ typedef struct rl_rejected {
 typedef struct rl_ruleset {
     arena *a;
     VEC(rl_rule *) rules;
+    i64 shipped; /* of those, the first, which come with the product */
     VEC(rl_rejected) rejected;
 } rl_ruleset;
 

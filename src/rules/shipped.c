@@ -24,6 +24,7 @@ rl_ruleset *rl_ruleset_shipped(arena *a)
         eqf_throw(arena_ctx(a), EQF_E_INTERNAL, r->file,
                   arena_printf(a, "%u:%u", r->line, r->column), "%s", r->reason);
     }
+    set->shipped = set->rules.n;
     return set;
 }
 

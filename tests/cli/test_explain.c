@@ -170,11 +170,53 @@ static void what_is_wrong_is_said(void **state)
     assert_non_null(strstr(s.err, "bad.pkg/proof.eqf: "));
 }
 
+/* Rules of a user's: tested before they are used, written into the package, and named by what uses
+ * them; one that is right only for the values here proves nothing. */
+static void rules_of_the_users(void **state)
+{
+    (void)state;
+    tool_put("abs.eqf", "(program abs (dims (M 2048) (N 512))\n  (input X f32 (M N))\n"
+                        "  (output Y (abs (mul (exp X) (exp X)))))\n");
+    tool_put("square.rules", "(rule of-square (abs (square ?x)) => (square ?x) :fp exact)\n");
+    tool_put("plain.rules", "(rule of-all (abs ?x) => ?x :fp exact)\n");
+    assert_int_equal(tool(&s, "$E optimize abs.eqf -o own.pkg --budget 5s --rules square.rules"), 0);
+    assert_int_equal(tool(&s, "$E explain own.pkg --proof --json"), 0);
+    json_t *o = json_loads(last_line(s.out), 0, NULL);
+    json_t *part = json_array_get(json_object_get(o, "parts"), 0);
+    assert_true(json_is_true(json_object_get(o, "checked")));
+    if (part && strstr(s.out, "\"of-square\"")) { /* the form that it leads to was faster */
+        assert_int_equal(json_array_size(json_object_get(part, "own_rules")), 1);
+        assert_string_equal(
+            json_string_value(json_array_get(json_object_get(part, "own_rules"), 0)),
+            "of-square of square.rules");
+        assert_int_equal(tool(&s, "$E explain own.pkg"), 0);
+        assert_non_null(strstr(s.out, "of-square of square.rules"));
+    } else {
+        print_message("the form by the rule was not faster here\n");
+    }
+    json_decref(o);
+    assert_int_equal(tool(&s, "$E optimize abs.eqf -o no.pkg --budget 5s --rules plain.rules"), 1);
+    assert_non_null(strstr(s.err, "of-all is unsound"));
+    assert_int_equal(tool(&s, "test ! -e no.pkg"), 0);
+    assert_int_equal(
+        tool(&s, "$E optimize abs.eqf -o no.pkg --budget 5s --rules plain.rules --force"), 0);
+    assert_int_equal(tool(&s, "$E explain no.pkg --proof --json"), 0);
+    o = json_loads(last_line(s.out), 0, NULL);
+    part = json_array_get(json_object_get(o, "parts"), 0);
+    if (part && json_is_true(json_object_get(part, "changed"))) {
+        assert_non_null(strstr(json_string_value(json_object_get(part, "by_value")),
+                               "rule of-all of plain.rules is unsound"));
+        assert_false(json_is_true(json_object_get(o, "proved")));
+    }
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packages_as_they_were_read),
         cmocka_unit_test(what_was_chosen_is_explained),
+        cmocka_unit_test(rules_of_the_users),
         cmocka_unit_test(what_was_not_chosen_is_explained),
         cmocka_unit_test(what_is_wrong_is_said),
     };

@@ -134,6 +134,41 @@ static void test_json(void **state)
     json_decref(x);
 }
 
+/* A long dim that leaves threads idle is also done in parts, as many as threads; its candidates are
+ * among the others. */
+static void test_split(void **state)
+{
+    (void)state;
+    tool_put("long.eqf", "(program long (dims (M 2) (K 262144))\n  (input X f32 (M K))\n"
+                         "  (let m (reduce max X :axis K))\n"
+                         "  (output Y (log (reduce + (exp (sub X m)) :axis K)) (M)))\n");
+    static const struct {
+        const char *options, *split; /* NULL: none */
+    } cases[] = {{"--limit 200", "K in 8 parts"},
+                 {"--threads 4 --limit 200", "K in 4 parts"},
+                 {"--threads 1", NULL}, /* two rows are enough work for one */
+                 {"--order paper --limit 2", NULL},
+                 {"--refine subsets --limit 2", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[200];
+        snprintf(command, sizeof command, "long.eqf %s", cases[i].options);
+        json_t *x = object_of(command, 0), *g = subgraph(x), *p, *c;
+        size_t k, split = 0, forms = 0;
+        json_array_foreach(json_object_get(g, "phases"), k, p)
+        {
+            bool is_split = text(p, "split")[0] != 0;
+            assert_string_equal(text(p, "split"), is_split ? cases[i].split : "");
+            split += is_split;
+        }
+        assert_int_equal(split, cases[i].split ? 4 : 0);
+        json_array_foreach(json_object_get(g, "candidates"), k, c)
+            forms += strstr(text(c, "form"), "(split ") != NULL;
+        if ((forms > 0) != (cases[i].split != NULL))
+            fail_msg("%s: %zu candidates with a split", command, forms);
+        json_decref(x);
+    }
+}
+
 /* What is printed does not depend on anything but the program, times aside. */
 static void test_table(void **state)
 {
@@ -609,6 +644,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_split),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_candidates),

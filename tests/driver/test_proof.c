@@ -25,27 +25,30 @@ static const char *read_text(arena *a, const char *name, i64 *n)
     return str_text(&text);
 }
 
+static driver_space space_of(arena *a)
+{
+    return (driver_space){.rules = rl_ruleset_shipped(a), .fp = RL_REASSOCIATED};
+}
+
 /* Candidate k of the program, or NULL. */
 static const ir_program *form_of(arena *a, const ir_program *p, i64 k)
 {
-    eqf_optimize_options o = {0};
     search_times times;
-    ex_report found = driver_candidates(a, p, &o, 60, k + 1, peaks, &times);
+    ex_report found = driver_candidates(a, p, space_of(a), rt_processors(), 60, k + 1, peaks, &times);
     return k < found.n ? found.at[k].program : NULL;
 }
 
 static void add_part(arena *a, proof *p, const ir_program *program, const ir_program *form, i64 uses)
 {
-    eqf_optimize_options o = {0};
     proof_part part = {.program = program, .form = form, .uses = uses};
     if (form)
-        part.derivation = driver_derive(a, program, form, &o, 60, &part.why_not);
+        part.derivation = driver_derive(a, program, form, space_of(a), 60, &part.why_not);
     vec_push(a, &p->parts, part);
 }
 
-static proof start(const ir_program *p, const char *text, i64 n)
+static proof start(arena *a, const ir_program *p, const char *text, i64 n)
 {
-    proof q = {.program = p, .fp = RL_REASSOCIATED};
+    proof q = {.program = p, .space = space_of(a)};
     digest_hex(text, n, q.digest);
     return q;
 }
@@ -85,7 +88,7 @@ static const char *whole_proof(arena *a, const char *text, i64 n, i64 k, const c
     const ir_program *form = form_of(a, p, k);
     if (!form)
         return NULL;
-    proof q = start(p, text, n);
+    proof q = start(a, p, text, n);
     q.computes = form;
     add_part(a, &q, p, form, 1);
     *why = q.parts.at[0].why_not;
@@ -122,7 +125,7 @@ static const char *parts_proof(arena *a, const char *text, i64 n, i64 size, bool
     pt_options o = {size, false};
     pt_partition cut = pt_cut(a, p, &o);
     assert_true(cut.use_count > 1);
-    proof q = start(p, text, n);
+    proof q = start(a, p, text, n);
     q.cut = size;
     const ir_program **forms = NEW_N(a, const ir_program *, cut.part_count);
     for (i64 i = 0; i < cut.part_count; i++) {

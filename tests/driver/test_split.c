@@ -36,10 +36,10 @@ static void run_job(fixture *f, const void *arg)
 {
     job *j = (job *)(uintptr_t)arg;
     ir_program *p = ir_read(f->a, "split", j->text, (i64)strlen(j->text));
-    eqf_optimize_options options = {.threads = (int)j->threads};
+    driver_space space = {.rules = rl_ruleset_shipped(f->a), .fp = RL_REASSOCIATED};
     search_times times = {0};
     rt_peaks peaks = {.gflops = 100, .gbps = 10};
-    ex_report r = driver_candidates(f->a, p, &options, 60, 24, peaks, &times);
+    ex_report r = driver_candidates(f->a, p, space, j->threads, 60, 24, peaks, &times);
     assert_true(r.n > 0);
     rng random = rng_new(2);
     tensor *inputs = bench_inputs(f->a, p, &random), want;
@@ -63,7 +63,7 @@ static void run_job(fixture *f, const void *arg)
         j->shared += most >= j->threads;
         const char *why_not = NULL;
         j->split++;
-        if (!driver_derive(f->a, p, b.p, &options, 60, &why_not))
+        if (!driver_derive(f->a, p, b.p, space, 60, &why_not))
             fail_msg("not derived: %s", why_not ? why_not : "");
     }
 }
