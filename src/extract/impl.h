@@ -142,6 +142,10 @@ void ex_turn_to_chosen(ex_ranking *q);
 f64 ex_price(ex_ranking *q, u32 set);
 /* The same, and into the list where it belongs there. */
 f64 ex_consider(ex_ranking *q, u32 set);
+/* From these places stored on, the change of one that pays most, as long as one does; what a change was
+ * worth before is believed until it would be made. Microseconds of what is left in *set; stops when
+ * `end` candidates were tried. */
+f64 ex_descend(ex_ranking *q, u32 *set, i64 end);
 /* Considers every selection of e-nodes: by Algorithm 1, see selections.c; their number into *selections. False
  * when it met a limit. */
 bool ex_select(ex_ranking *q, ex_mode mode, ex_counts *counts, i64 *selections);

@@ -13,7 +13,7 @@
 
 #include "extract/impl.h"
 
-enum { MOST_TRIED = 4000, SETTLED = 3, THOROUGH = 6 };
+enum { MOST_TRIED = 1500, SETTLED = 3, THOROUGH = 6 };
 
 typedef struct point {
     ex_structure at;
@@ -143,24 +143,9 @@ static void sweep(near *x, point *p)
     keep_unstored(x, p, set);
 }
 
-/* The change of one tile that pays most, from these on, as long as one does. */
 static void descend(near *x, point *p, u32 set)
 {
-    ex_ranking *q = x->q;
-    f64 best = ex_consider(q, set);
-    for (bool more = true; more && !is_over(x);) {
-        u32 next = set;
-        more = false;
-        for (i64 i = 0; i < q->n; i++) {
-            f64 bound_us = ex_consider(q, set ^ 1u << i);
-            if (bound_us < best) {
-                best = bound_us;
-                next = set ^ 1u << i;
-                more = true;
-            }
-        }
-        set = next;
-    }
+    f64 best = ex_descend(x->q, &set, x->end);
     if (best < p->bound_us) {
         p->bound_us = best;
         keep_unstored(x, p, set);

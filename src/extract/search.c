@@ -8,6 +8,7 @@
  * The model is rough, and forms of which most kernels are the same teach little when they are measured:
  * the list goes from the cheapest to the cheapest of those that are left, each dearer by its time in
  * kernels that an earlier one has, too. Those that have the same kernels are one. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "extract/impl.h"
@@ -160,25 +161,34 @@ static void spread(ex_ranking *q, arena *a, i64 most, ex_report *report)
     }
 }
 
-/* The best change of one tile, as long as it pays. */
-static void descend(ex_ranking *q, u32 set)
+f64 ex_descend(ex_ranking *q, u32 *set, i64 end)
 {
-    f64 best = ex_consider(q, set);
-    for (bool more = true; more && !ex_is_over(q->s);) {
-        u32 next = set;
-        more = false;
-        for (i64 i = 0; i < q->n; i++) {
-            f64 bound = ex_price(q, set ^ 1u << i);
-            if (bound < best) {
-                best = bound;
-                next = set ^ 1u << i;
-                more = true;
-            }
+    f64 best = ex_consider(q, *set), gain[EX_STORABLE];
+    u32 fresh = 0; /* gains of the present set; the others are of a set before */
+    for (i64 i = 0; i < q->n; i++)
+        gain[i] = (f64)INFINITY;
+    while (q->tried < end && !ex_is_over(q->s)) {
+        i64 most = -1;
+        for (i64 i = 0; i < q->n; i++)
+            if (most < 0 || gain[i] > gain[most])
+                most = i;
+        if (most >= 0 && !(gain[most] > 0)) /* none pays, as far as is known */
+            for (i64 i = 0; i < q->n; i++)
+                if (!(fresh >> i & 1))
+                    most = i;
+        if (most < 0 || (fresh >> most & 1 && !(gain[most] > 0)))
+            break;
+        if (!(fresh >> most & 1)) {
+            gain[most] = best - ex_consider(q, *set ^ 1u << most);
+            fresh |= 1u << most;
+            continue;
         }
-        if (more)
-            ex_consider(q, next);
-        set = next;
+        *set ^= 1u << most;
+        best -= gain[most];
+        gain[most] = -gain[most];
+        fresh = 1u << most;
     }
+    return best;
 }
 
 /* Forms of the present structure, the i-th best. */
@@ -189,8 +199,9 @@ static void store(ex_ranking *q, i64 i)
         for (u32 set = 0; set <= all; set++)
             ex_consider(q, set);
     } else if (i < DESCENDED) {
-        descend(q, all);
-        descend(q, 0);
+        u32 from_all = all, from_none = 0;
+        ex_descend(q, &from_all, INT64_MAX);
+        ex_descend(q, &from_none, INT64_MAX);
     } else {
         ex_consider(q, all);
         ex_consider(q, 0);
