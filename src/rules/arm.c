@@ -6,11 +6,11 @@
 
 #include "rules/graph_impl.h"
 
-void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b)
+void rl_bind_payload(const rl_graph *g, u8 kind, u32 payload, rl_binding *b)
 {
     const rl_payload *p = &g->payloads.at[payload];
     b->id = payload;
-    b->type.dims = p->axis;
+    b->type.dims = kind == RL_VAR_PAR ? p->par : p->axis;
     b->to = p->to;
     for (i64 k = 0; k < MIN(p->attr.axis.n, RL_MAX_PARTS); k++)
         b->part[k] = p->each[k];
@@ -26,7 +26,7 @@ static void bind(const rl_graph *g, const rl_rule *r, const eqf_class *args, rl_
             b->type = rl_graph_type(g, args[v]);
             continue;
         }
-        rl_bind_payload(g, args[v].i, b);
+        rl_bind_payload(g, r->vars[v].kind, args[v].i, b);
     }
 }
 
@@ -47,14 +47,15 @@ bool rl_dtypes_fit(const rl_rule *r, const rl_env *env)
     return true;
 }
 
-/* Rules of files are about whole tensors: tiling is a homomorphism, so on tiles they would find
- * nothing that is not there already. */
-static bool is_tensor_level(const rl_graph *g, const rl_rule *r, const rl_env *env)
+/* Rules without :par are about whole tensors: tiling is a homomorphism, so on tiles they would find
+ * nothing that is not there already, and an extent would be that of a tile. */
+bool rl_states_fit(const rl_graph *g, const rl_rule *r, const rl_env *env)
 {
     for (i64 v = 0; v < r->n_vars; v++) {
         const rl_binding *b = &env->at[v];
-        if (r->vars[v].kind == RL_VAR_TERM ? b->type.axes != 0 || b->type.kind != IR_A_VALUE
-                                           : g->payloads.at[b->id].par != 0)
+        u8 kind = r->vars[v].kind;
+        if (kind == RL_VAR_TERM ? b->type.kind != IR_A_VALUE || (b->type.axes && !r->is_tiled)
+                                : (g->payloads.at[b->id].par != 0) != (kind == RL_VAR_PAR))
             return false;
     }
     return true;
@@ -66,11 +67,16 @@ static bool holds(void *user, const eqf_egraph *e, const eqf_class *args)
     const rl_armed *armed = user;
     rl_env env;
     bind(armed->g, armed->rule, args, &env);
-    return is_tensor_level(armed->g, armed->rule, &env) && rl_dtypes_fit(armed->rule, &env) &&
+    return rl_states_fit(armed->g, armed->rule, &env) && rl_dtypes_fit(armed->rule, &env) &&
            (!armed->rule->when || rl_guard_holds(&env, armed->rule->when));
 }
 
 /* ---- right sides that compute ---------------------------------------------------------------- */
+
+u32 rl_set_payload(rl_graph *g, const rl_label *l)
+{
+    return l->par ? rl_par_payload(g, l->op, l->par) : rl_axis_payload(g, l->op, l->axis);
+}
 
 u32 rl_add_node(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
 {
@@ -82,8 +88,7 @@ u32 rl_add_node(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
     if (l->op == IR_const)
         head = rl_number_head(g, l->dtype, l->number);
     else
-        head = rl_operator_head(g, l->op, l->reducer, n,
-                                map ? map : rl_axis_payload(g, l->op, l->axis));
+        head = rl_operator_head(g, l->op, l->reducer, n, map ? map : rl_set_payload(g, l));
     rl_must(g, eqf_add(g->engine, head, x, (size_t)n, &out));
     return out.i;
 }
@@ -123,6 +128,8 @@ static void write_term(rl_graph *g, const rl_rule *r, const rl_term *t, str *out
     }
     if (t->axis)
         str_printf(out, " :axis %s", r->vars[t->axis->var].name);
+    if (t->par)
+        str_printf(out, " :par %s", r->vars[t->par->var].name);
     if (t->var >= 0)
         str_printf(out, " :map %s", r->vars[t->var].name);
     str_add_char(out, ')');
@@ -160,8 +167,9 @@ void rl_arm(rl_graph *g)
     const rl_ruleset *set = g->options.rules;
     i64 n = set ? set->rules.n : 0;
     g->armed = NEW_N(g->a, rl_armed, n);
-    str text = str_new(g->a);
+    str text = str_new(g->a), tiled = str_new(g->a);
     str_add(&text, "");
+    str_add(&tiled, "");
     for (i64 i = 0; i < n; i++) {
         const rl_rule *r = set->rules.at[i];
         if (r->fp > g->options.fp)
@@ -176,8 +184,9 @@ void rl_arm(rl_graph *g)
         eqf_dynamic dynamic = {arena_printf(g->a, "build.%s", r->name), apply, &g->armed[i]};
         if (r->computes)
             rl_must(g, eqf_dynamic_add(g->lang, &dynamic));
-        write_rule(g, r, &text);
+        write_rule(g, r, r->is_tiled ? &tiled : &text);
     }
     g->rules_text = str_text(&text);
+    g->tiled_rules_text = str_text(&tiled);
     rl_generate(g);
 }

@@ -127,6 +127,8 @@ i64 rl_places(const rl_rule *r, rl_env *env, rl_place *out)
             continue;
         if (r->vars[v].kind != RL_VAR_MAP) {
             out[n++] = (rl_place){&b->type.dims, v, 0};
+            if (r->vars[v].kind == RL_VAR_TERM && r->is_tiled)
+                out[n++] = (rl_place){&b->type.axes, v, 1};
             continue;
         }
         for (i64 k = 0; k < r->vars[v].map_parts; k++)
@@ -152,9 +154,10 @@ static const char *describe_atom(check *c, const rl_place *at, i64 n, int bit)
         const rl_var *v = &c->r->vars[at[i].var];
         if (*at[i].at >> bit & 1)
             str_printf(&s, "%s%s%s", count++ ? ", " : "",
-                       v->kind != RL_VAR_MAP ? ""
-                       : at[i].part < 0      ? "to "
-                                             : "from ",
+                       v->kind == RL_VAR_TERM ? (at[i].part ? "the axes of " : "")
+                       : v->kind != RL_VAR_MAP ? ""
+                       : at[i].part < 0        ? "to "
+                                               : "from ",
                        v->name);
     }
     return count ? arena_printf(c->a, "an atom in %s and nowhere else", str_text(&s))
@@ -202,6 +205,12 @@ static void check_chunk(check *c, const rl_env *env, const rl_place *at, i64 n)
         int bit = __builtin_ctzll(differ);
         complain(c, r->right, "sides of different type: %s is in the type of the %s side only",
                  describe_atom(c, at, n, bit), left.dims >> bit & 1 ? "left" : "right");
+    }
+    differ = (left.axes ^ right.axes) & valid;
+    if (differ) {
+        int bit = __builtin_ctzll(differ);
+        complain(c, r->right, "sides of different state: the axis of %s is one of the %s side only",
+                 describe_atom(c, at, n, bit), left.axes >> bit & 1 ? "left" : "right");
     }
 }
 

@@ -200,11 +200,13 @@ static void generate_for(rl_graph *g, eqf_op op)
         generate(g, IR_NO_OP, 1 + i, false, op);
 }
 
-static eqf_rules *load(rl_graph *g, const char *what, const char *first, const char *second,
-                       const char *third)
+static eqf_rules *load(rl_graph *g, const char *what, bool moving, bool tiling)
 {
     eqf_rules *rules;
-    const char *text = arena_printf(g->a, "%s%s%s", first, second, third);
+    const char *text = arena_printf(g->a, "%s%s%s%s", moving ? g->rules_text : "",
+                                    moving ? str_text(&g->moving_text) : "",
+                                    tiling ? g->tiled_rules_text : "",
+                                    tiling ? str_text(&g->tiling_text) : "");
     rl_must(g, eqf_rules_load(g->lang, what, eqf_text_of(text), &rules));
     vec_push(g->a, &g->loaded, rules);
     return rules;
@@ -230,14 +232,14 @@ void rl_generate(rl_graph *g)
             generate_for(g, (eqf_op){k});
     if (!is_first && g->generated.n == before)
         return;
-    g->rules = load(g, "rules", g->rules_text, str_text(&g->moving_text), "");
-    g->tiling = load(g, "tiling", str_text(&g->tiling_text), "", "");
+    g->rules = load(g, "rules", true, false);
+    g->tiling = load(g, "tiling", false, true);
 }
 
 eqf_rules *rl_all_rules(rl_graph *g)
 {
     rl_generate(g);
-    return load(g, "all", g->rules_text, str_text(&g->moving_text), str_text(&g->tiling_text));
+    return load(g, "all", true, true);
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
@@ -296,9 +298,12 @@ bool rl_generated_guard(rl_graph *g, const char *name, const char *const *args, 
 {
     if (strncmp(name, "when.", 5) != 0)
         return false;
-    *out = EQF_HOLDS; /* economy; what the step says is judged by itself */
-    if (strcmp(name, "when.combine") != 0)
-        return is_known(g, name + 5) || rl_joining_guard(name);
+    if (strcmp(name, "when.combine") != 0) {
+        if (!is_known(g, name + 5) && !rl_joining_guard(name))
+            return false;
+        *out = EQF_HOLDS; /* economy; what the step says is judged by itself */
+        return true;
+    }
     rl_terms *j = rl_terms_new(g, arena_child(g->a));
     static const char par[] = ":par";
     sx keyword = {.kind = SX_SYMBOL, .text = par, .n = sizeof par - 1};

@@ -55,7 +55,7 @@ struct rl_graph {
     str moving_text, tiling_text;
     eqf_rules *tiling;       /* `rules` are those of whole tensors: files', and index maps moving */
     VEC(eqf_rules *) loaded; /* all ever: explanations refer to earlier sets too */
-    const char *rules_text;  /* those of files, as the engine reads them */
+    const char *rules_text, *tiled_rules_text; /* those of files, as the engine reads them */
     eqf_class *classes;      /* by term */
     struct rl_terms *hints;   /* for proofs: where to look, never what to believe */
     VEC(u32) chains;          /* reductions that were repaired, terms of `hints` */
@@ -92,7 +92,11 @@ rl_label rl_label_of(const rl_graph *g, ir_op op, ir_reducer reducer, u32 payloa
 rl_label rl_node_label(const rl_graph *g, eqf_head head);
 const char *rl_operator_name(arena *a, ir_op op, ir_reducer reducer);
 u32 rl_payload_of_text(rl_graph *g, const sx *const *keywords, i64 n); /* 0: none such */
-void rl_bind_payload(const rl_graph *g, u32 payload, rl_binding *b);
+u32 rl_set_payload(rl_graph *g, const rl_label *label); /* of :par or :axis, whichever it has */
+/* `kind`: of the variable that it is bound to. */
+void rl_bind_payload(const rl_graph *g, u8 kind, u32 payload, rl_binding *b);
+/* Are the values whole where the rule is about whole tensors, and the sets of the kind it says? */
+bool rl_states_fit(const rl_graph *g, const rl_rule *r, const rl_env *env);
 /* Have the variables dtypes that the rule is for, and are its numbers what it says? */
 bool rl_dtypes_fit(const rl_rule *r, const rl_env *env);
 /* Runs rules to saturation; throws as rl_graph_saturate. */

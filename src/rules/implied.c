@@ -16,6 +16,7 @@ static void list(const lister *l, const char *family, const char *name, rl_fp fp
 }
 
 static const char *const variables[] = {"?x", "?y", "?z"};
+static const char mapped[] = "an operand without the dims of the map stays as it is";
 
 /* `around` applied to each operand, as in (op (view ?x ...) (view ?y ...)). */
 static const char *over(const lister *l, const char *name, i64 n, bool is_any, const char *before,
@@ -33,6 +34,22 @@ static const char *over(const lister *l, const char *name, i64 n, bool is_any, c
     }
     str_printf(&s, "%s%s)", is_any ? " ..." : "", keywords);
     return str_text(&s);
+}
+
+/* What the rule about an index map asks of operands beside `guard`: others stay as they are. */
+static const char *when_mapped(const lister *l, i64 n, const char *guard)
+{
+    str s = str_new(l->a);
+    str_printf(&s, "%s%s", *guard || n > 1 ? "(and " : "", guard);
+    for (i64 i = 0; i < n; i++)
+        str_printf(&s, "%s(within (from ?P) %s)", i || *guard ? " " : "", variables[i]);
+    str_add(&s, *guard || n > 1 ? ")" : "");
+    return str_text(&s);
+}
+
+static const char *when_whole(const lister *l, i64 n)
+{
+    return over(l, "whole", n, false, "", "", "");
 }
 
 static void list_pointwise(const lister *l, ir_op op)
@@ -53,7 +70,7 @@ static void list_pointwise(const lister *l, ir_op op)
              arena_printf(l->a, "(%s %s%s)", ways[i].outer, inner, ways[i].keywords),
              over(l, row->name, n, false, arena_printf(l->a, "(%s ", ways[i].outer), ways[i].inside,
                   ""),
-             "", i == 0 ? "" : "on operands that have the dims of the map");
+             i == 0 ? "" : when_mapped(l, n, ""), i == 0 ? "" : mapped);
     }
 }
 
@@ -68,10 +85,10 @@ static void list_contracting(const lister *l, const char *name, i64 n, const cha
         over(l, tile, n, false, "(view ", " :par (meet (join ?V ?K) @))", " :axis ?K");
     list(l, "refinement", arena_printf(l->a, "view.%s", name), RL_REASSOCIATED,
          arena_printf(l->a, "(view %s :par ?V)", inner),
-         arena_printf(l->a, "(reduce %s %s :par ?K)", combine, tiles), "", "");
+         arena_printf(l->a, "(reduce %s %s :par ?K)", combine, tiles), when_whole(l, n), "");
     tiles = over(l, tile, n, false, "(view ", " :par (meet ?K @))", " :axis ?K");
     list(l, "refinement", arena_printf(l->a, "refine.%s", name), RL_REASSOCIATED, inner,
-         arena_printf(l->a, "(reduce %s %s :par ?K)", combine, tiles), "",
+         arena_printf(l->a, "(reduce %s %s :par ?K)", combine, tiles), when_whole(l, n),
          "where the result has no dims, so that there is no view of it");
     list(l, "refinement", arena_printf(l->a, "whole.%s", name), RL_EXACT,
          arena_printf(l->a, "(view %s :par ?V)", inner),
@@ -82,7 +99,7 @@ static void list_contracting(const lister *l, const char *name, i64 n, const cha
              RL_EXACT, arena_printf(l->a, "(%s %s :map ?P)", outer[i], inner),
              over(l, pattern, n, false, arena_printf(l->a, "(%s ", outer[i]), " :map ?P)",
                   " :axis ?K"),
-             "(free (join (from ?P) (to ?P)) ?K)", "on operands that have the dims of the map");
+             when_mapped(l, n, "(free (join (from ?P) (to ?P)) ?K)"), mapped);
     tiles = over(l, pattern, n, false, "(splitdim ", " :map ?P)",
                  " :axis (join (minus ?K (from ?P)) inner)");
     list(l, "split", arena_printf(l->a, "split.%s", name), RL_REASSOCIATED, inner,
@@ -101,7 +118,7 @@ static void list_gather(const lister *l)
              RL_EXACT, arena_printf(l->a, "(%s (gather ?x ?i ... :axis ?K) :map ?P)", outer[i]),
              arena_printf(l->a, "(gather (%s ?x :map ?P) (%s ?i :map ?P) ... :axis ?K)", outer[i],
                           outer[i]),
-             "(free (join (from ?P) (to ?P)) ?K)", "on operands that have the dims of the map");
+             "(free (join (from ?P) (to ?P)) ?K)", mapped);
 }
 
 /* Steps that are derived, not matched: what is found in one file is judged by fuse_prove.c. */

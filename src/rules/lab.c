@@ -1,6 +1,10 @@
-/* See lab.h. An instance is a set of atoms (each with a way of membership), facts about variables
- * and values; a counterexample is shrunk by leaving out atoms, then by making extents and values
- * small and round, as long as the sides still differ. */
+/* See lab.h. An instance is a set of atoms (each with a way of membership), tile counts, facts about
+ * variables and values; a counterexample is shrunk by leaving out atoms, then by making extents and
+ * values small and round, as long as the sides still differ.
+ *
+ * A variable with axes is an input over their atoms, too, cut into tiles; what it lacks of these atoms
+ * itself is summed inside each tile, so that it is a contribution. Results are put together again, and
+ * contributions that are still to be combined laid side by side. */
 #include <math.h>
 
 #include "rules/lab.h"
@@ -14,7 +18,7 @@ typedef struct map_detail { /* of a slice */
 typedef struct instance {
     i64 n;
     u32 way[MAX_ATOMS];
-    i64 extent[MAX_ATOMS];
+    i64 extent[MAX_ATOMS], tiles[MAX_ATOMS];
     bool fixed[MAX_ATOMS]; /* it belongs to an index map */
     u8 facts[RL_MAX_VARS];
     map_detail map[RL_MAX_VARS];
@@ -122,12 +126,14 @@ static void set_environment(const lab *l, const instance *x, rl_env *env)
     }
 }
 
-static bool has_axes(const rl_env *env, const rl_term *t)
+/* No set is empty. */
+static bool has_sets(const rl_env *env, const rl_term *t)
 {
-    if (t->kind == RL_TERM_OP && t->axis && rl_set_value(env, t->axis) == 0)
+    const rl_set *set = t->axis ? t->axis : t->par;
+    if (t->kind == RL_TERM_OP && set && rl_set_value(env, set) == 0)
         return false;
     for (i64 i = 0; i < t->n; i++)
-        if (!has_axes(env, t->kids[i]))
+        if (!has_sets(env, t->kids[i]))
             return false;
     return true;
 }
@@ -137,8 +143,18 @@ static bool is_instance(const rl_env *env)
 {
     u64 bad = 0;
     rl_type t = rl_term_type(env, env->rule->left, &bad);
-    return !bad && t.dtype != DT_NONE && has_axes(env, env->rule->left) &&
+    return !bad && t.dtype != DT_NONE && has_sets(env, env->rule->left) &&
            (!env->rule->when || rl_guard_holds(env, env->rule->when));
+}
+
+static bool has_empty_tiles(const instance *x)
+{
+    for (i64 k = 0; k < x->n; k++) {
+        i64 size = (x->extent[k] + x->tiles[k] - 1) / x->tiles[k];
+        if ((x->tiles[k] - 1) * size >= x->extent[k])
+            return true;
+    }
+    return false;
 }
 
 static bool draw(lab *l, instance *x)
@@ -165,6 +181,10 @@ static bool draw(lab *l, instance *x)
     }
     for (i64 v = 0; v < l->r->n_vars; v++)
         x->facts[v] = (u8)rng_below(&l->g, 4) & (RL_CONSTANT | RL_IS_POSITIVE);
+    for (i64 k = 0; k < x->n; k++)
+        x->tiles[k] = l->r->is_tiled ? 1 + (i64)rng_below(&l->g, 3) : 1;
+    for (i64 v = 0; has_empty_tiles(x) && v < l->r->n_vars; v++)
+        x->facts[v] &= (u8)~RL_IS_POSITIVE; /* a sum over nothing is not */
     x->all_positive = rng_below(&l->g, 3) == 0;
     x->with_zeros = rng_below(&l->g, 8) == 0;
     x->seed = rng_u64(&l->g);
@@ -181,7 +201,7 @@ typedef struct build {
     const instance *x;
     const rl_env *env;
     bool shows_facts; /* by what the variables are in the program */
-    ir_atom atom[MAX_ATOMS];
+    ir_atom atom[MAX_ATOMS], side[MAX_ATOMS]; /* side: counts the tiles of contributions */
 } build;
 
 static ir_atoms atoms_of(const build *b, u64 mask)
@@ -223,7 +243,9 @@ static u32 make(void *user, const rl_label *label, u32 map, const u32 *kids, i64
     if (label->op == IR_const)
         return dtype_is_float(label->dtype) ? ir_f(b->p, label->dtype, label->number).i
                                             : ir_i(b->p, label->dtype, (i64)label->number).i;
-    ir_attr attr = {.reducer = (u8)label->reducer, .axis = atoms_of(b, label->axis)};
+    ir_attr attr = {.reducer = (u8)label->reducer,
+                    .axis = atoms_of(b, label->axis),
+                    .par = atoms_of(b, label->par)};
     if (map)
         attr = map_attr(b, (i64)map - 1);
     return ir_make(b->p, label->op, attr, args, n).i;
@@ -240,6 +262,31 @@ static void add_output(build *b, const char *name, ir_term t)
         (ir_port){.name = intern_cstr(b->p->names, name), .rank = d.n, .dims = dims, .term = t});
 }
 
+static const char *atom_name(i64 k)
+{
+    static const char *const names[MAX_ATOMS] = {"A", "B", "C", "D", "E", "F",
+                                                 "G", "H", "I", "J", "L", "M"};
+    return names[k];
+}
+
+/* The value as one that an output can have. */
+static ir_term whole_of(build *b, ir_term t)
+{
+    ir_program *p = b->p;
+    ir_reducer r = ir_get(p, t)->dtype == DT_bool ? IR_OR : IR_SUM;
+    ir_atoms partial = ir_axes_in(p, t, IR_PARTIAL);
+    for (i64 i = 0; i < partial.n; i++) {
+        i64 k = 0;
+        while (b->atom[k].i != partial.at[i].i)
+            k++;
+        if (b->x->tiles[k] > 1 && !b->side[k].i)
+            b->side[k] = ir_atom_new(p, arena_printf(p->a, "tile of %s", atom_name(k)), b->x->tiles[k]);
+        ir_attr attr = {.par = {&partial.at[i], 1}, .to = {&b->side[k], 1}};
+        t = b->side[k].i ? ir_make(p, IR_collection, attr, &t, 1) : ir_reduce_par(p, r, t, attr.par);
+    }
+    return ir_comb(p, t, ir_get(p, t)->axes);
+}
+
 static ir_term add_variable(build *b, i64 v)
 {
     const rl_var *var = &b->l->r->vars[v];
@@ -247,7 +294,7 @@ static ir_term add_variable(build *b, i64 v)
     if (var->is_number)
         return t->dtype == DT_f64 ? ir_f(b->p, DT_f64, var->number)
                                   : ir_i(b->p, (dtype)t->dtype, (i64)var->number);
-    ir_atoms d = atoms_of(b, t->dims);
+    ir_atoms d = atoms_of(b, t->dims | t->axes), inside = atoms_of(b, t->axes & ~t->dims);
     ir_dim *dims = NEW_N(b->p->a, ir_dim, d.n);
     for (i64 i = 0; i < d.n; i++)
         dims[i] = (ir_dim){ir_extent(b->p, d.at[i]), {&d.at[i], 1}};
@@ -259,14 +306,12 @@ static ir_term add_variable(build *b, i64 v)
                                          .rank = d.n,
                                          .dims = dims});
     ir_term x = b->p->inputs.at[i].term;
-    return is_positive ? ir_1(b->p, IR_exp, x) : x;
-}
-
-static const char *atom_name(i64 k)
-{
-    static const char *const names[MAX_ATOMS] = {"A", "B", "C", "D", "E", "F",
-                                                 "G", "H", "I", "J", "L", "M"};
-    return names[k];
+    x = is_positive ? ir_1(b->p, IR_exp, x) : x;
+    if (t->axes)
+        x = ir_view(b->p, x, atoms_of(b, t->axes));
+    if (inside.n)
+        x = ir_reduce(b->p, t->dtype == DT_bool ? IR_OR : IR_SUM, x, inside);
+    return x;
 }
 
 static build start_program(arena *a, const lab *l, const instance *x, rl_env *env, bool shows_facts)
@@ -292,8 +337,8 @@ static bool build_program(arena *a, const lab *l, const instance *x, rl_env *env
     u32 right = rl_build(env, l->r->right, x->free, &builder);
     if (!left || !right)
         return false;
-    add_output(b, "left", (ir_term){left});
-    add_output(b, "right", (ir_term){right});
+    add_output(b, "left", whole_of(b, (ir_term){left}));
+    add_output(b, "right", whole_of(b, (ir_term){right}));
     return true;
 }
 
@@ -378,6 +423,16 @@ static void compare_values(eqf_ctx *ctx, comparison *c)
         c->outcome = finite ? SAME : VACUOUS;
 }
 
+static const i64 *tiles_of(arena *a, const build *b)
+{
+    i64 *tiles = NEW_N(a, i64, b->p->atoms.n);
+    for (i64 i = 0; i < b->p->atoms.n; i++)
+        tiles[i] = 1;
+    for (i64 k = 0; k < b->x->n; k++)
+        tiles[b->atom[k].i] = b->x->tiles[k];
+    return tiles;
+}
+
 /* Evaluates both sides; everything lives in `a`. An integer division by zero says nothing. */
 static void compare(arena *a, const lab *l, const instance *x, comparison *c)
 {
@@ -402,7 +457,7 @@ static void compare(arena *a, const lab *l, const instance *x, comparison *c)
     trap t;
     size_t said = eqf_diag_count(ctx);
     TRY (ctx, t)
-        ir_eval(c->b.p, c->in, a, c->out, (ir_eval_options){0});
+        ir_eval(c->b.p, c->in, a, c->out, (ir_eval_options){.tiles = tiles_of(a, &c->b)});
     if (t.status && t.status != EQF_E_DATA)
         eqf_rethrow(ctx, t.status);
     if (t.status && said == 0)
@@ -428,6 +483,9 @@ static bool still_fails(const lab *l, const instance *x)
 {
     rl_env env;
     set_environment(l, x, &env);
+    for (i64 v = 0; v < l->r->n_vars; v++)
+        if ((x->facts[v] & RL_IS_POSITIVE) && has_empty_tiles(x))
+            return false;
     return is_instance(&env) && try_instance(l, x) == DIFFERENT;
 }
 
@@ -455,6 +513,7 @@ static void shrink(const lab *l, instance *best)
             for (i64 j = k; j + 1 < x.n; j++) {
                 x.way[j] = x.way[j + 1];
                 x.extent[j] = x.extent[j + 1];
+                x.tiles[j] = x.tiles[j + 1];
                 x.fixed[j] = x.fixed[j + 1];
             }
             x.n--;
@@ -476,6 +535,11 @@ static void shrink(const lab *l, instance *best)
         if (!x.fixed[k])
             x.extent[k] = next++;
     keep(l, best, x);
+    for (i64 k = 0; k < best->n; k++) {
+        x = *best;
+        x.tiles[k] = x.tiles[k] > 2 ? 2 : 1;
+        keep(l, best, x);
+    }
     for (i64 rounding = 1; rounding <= 2; rounding++) {
         x = *best;
         x.rounding = rounding;
@@ -528,12 +592,16 @@ static void print_variables(const lab *l, const instance *x, const comparison *c
         str_printf(s, "; %s ", var->name);
         if (var->kind == RL_VAR_TERM) {
             print_set(x, s, b->type.dims);
+            if (b->type.axes) {
+                str_add(s, " :par ");
+                print_set(x, s, b->type.axes);
+            }
             if (c->in) {
                 const tensor *t = &c->in[port];
                 print_values(s, t, tensor_count(arena_ctx(l->a), t->rank, t->shape));
             }
             port++;
-        } else if (var->kind == RL_VAR_AXES) {
+        } else if (var->kind != RL_VAR_MAP) {
             print_set(x, s, b->type.dims);
         } else {
             for (i64 k = 0; k < var->map_parts; k++)
@@ -574,6 +642,9 @@ static const char *describe(const lab *l, const instance *x)
     str_add(&s, x->n ? "" : "no dims");
     for (i64 k = 0; k < x->n; k++)
         str_printf(&s, "%s%s=%lld", k ? " " : "", atom_name(k), (long long)x->extent[k]);
+    for (i64 k = 0; k < x->n; k++)
+        if (x->tiles[k] > 1)
+            str_printf(&s, ", %s in %lld tiles", atom_name(k), (long long)x->tiles[k]);
     print_variables(l, x, &c, &s);
     if (c.no_type)
         str_add(&s, "; the right side has not the type of the left");
@@ -609,7 +680,7 @@ ir_program *rl_instance(arena *a, const rl_rule *r, u64 seed)
     u32 left = rl_build(&env, r->left, x.free, &builder);
     if (!left)
         return NULL;
-    add_output(&b, "left", (ir_term){left});
+    add_output(&b, "left", whole_of(&b, (ir_term){left}));
     return b.p;
 }
 

@@ -56,7 +56,7 @@ static i64 new_variable(loader *l, const sx *x, rl_var v)
 
 static i64 variable(loader *l, const sx *x, rl_var_kind kind)
 {
-    static const char *const as[] = {"a term", "a set", "an index map"};
+    static const char *const as[] = {"a term", "a set", "a set of axes", "an index map"};
     if (x->n < 2)
         refuse(l, x, "a variable needs a name after ?");
     i64 v = find_variable(l, x->text);
@@ -89,13 +89,20 @@ static rl_set *read_set(loader *l, const sx *x)
         return s;
     }
     if (x->kind != SX_LIST || x->bracket != '(' || x->n == 0 || x->at[0]->kind != SX_SYMBOL)
-        refuse(l, x, "expected a set: a variable, or (meet|minus|join SET SET), (from|to MAP)");
+        refuse(l, x, "expected a set: a variable, or (meet|minus|join SET SET), (from|to MAP), (axes TERM)");
     const char *name = x->at[0]->text;
     if ((strcmp(name, "from") == 0 || strcmp(name, "to") == 0) && x->n == 2) {
         s->kind = name[0] == 'f' ? RL_SET_FROM : RL_SET_TO;
         if (!is_variable(x->at[1]))
             refuse(l, x->at[1], "expected the variable of an index map");
         s->var = variable(l, x->at[1], RL_VAR_MAP);
+        return s;
+    }
+    if (strcmp(name, "axes") == 0 && x->n == 2) {
+        s->kind = RL_SET_CUT;
+        if (!is_variable(x->at[1]))
+            refuse(l, x->at[1], "expected the variable of a term");
+        s->var = variable(l, x->at[1], RL_VAR_TERM);
         return s;
     }
     static const char *const names[] = {"meet", "minus", "join"};
@@ -155,26 +162,31 @@ static bool is_rewritable(ir_op op)
 {
     u8 class = ir_row(op)->class_;
     return (class == IR_EWISE && op != IR_cast) || class == IR_REDUCE || class == IR_MATMUL ||
-           class == IR_INDEX;
+           class == IR_INDEX || op == IR_view || op == IR_comb || op == IR_tile_matmul;
 }
 
 static void read_keyword(loader *l, rl_term *t, const sx *key, const sx *value)
 {
-    bool takes_axis = t->op == IR_reduce || t->op == IR_matmul;
+    bool takes_axis = t->op == IR_reduce || t->op == IR_matmul || t->op == IR_tile_matmul;
+    bool takes_par = t->op == IR_reduce || t->op == IR_view || t->op == IR_comb;
     bool takes_map = ir_row(t->op)->class_ == IR_INDEX;
-    if (takes_axis && sx_is(key, ":axis") && !t->axis) {
+    bool is_axis = takes_axis && sx_is(key, ":axis"), is_par = takes_par && sx_is(key, ":par");
+    if ((is_axis || is_par) && !t->axis && !t->par) {
         if (l->left && !is_variable(value))
-            refuse(l, value, "on the left, :axis takes a variable");
+            refuse(l, value, "on the left, %s takes a variable", key->text);
         if (l->left)
-            variable(l, value, RL_VAR_AXES);
-        t->axis = read_set(l, value);
+            variable(l, value, is_par ? RL_VAR_PAR : RL_VAR_AXES);
+        *(is_par ? &t->par : &t->axis) = read_set(l, value);
+        l->r->is_tiled |= is_par || t->op == IR_tile_matmul;
         return;
     }
     if (!takes_map || !sx_is(key, ":map") || t->var >= 0)
         refuse(l, key, "%s takes %s", ir_row(t->op)->name,
-               takes_axis  ? ":axis SET, once"
-               : takes_map ? ":map VARIABLE, once"
-                           : "no keyword");
+               takes_axis && takes_par ? ":axis SET or :par SET, once"
+               : takes_axis            ? ":axis SET, once"
+               : takes_par             ? ":par SET, once"
+               : takes_map             ? ":map VARIABLE, once"
+                                       : "no keyword");
     if (!is_variable(value))
         refuse(l, value, ":map takes a variable");
     t->var = variable(l, value, RL_VAR_MAP);
@@ -221,8 +233,11 @@ static rl_term *read_operator(loader *l, const sx *x)
             refuse(l, x->at[i], "expected a keyword and its value");
         read_keyword(l, t, x->at[i], x->at[i + 1]);
     }
-    if ((t->op == IR_reduce || t->op == IR_matmul) && !t->axis)
+    bool has_set = t->axis || t->par;
+    if (!has_set && (t->op == IR_reduce || t->op == IR_matmul || t->op == IR_tile_matmul))
         refuse(l, x, "%s wants :axis in a rule", name->text);
+    if (!has_set && (t->op == IR_view || t->op == IR_comb))
+        refuse(l, x, "%s wants :par in a rule", name->text);
     if (ir_row(t->op)->class_ == IR_INDEX && t->var < 0)
         refuse(l, x, "%s wants :map in a rule", name->text);
     return t;
@@ -261,7 +276,7 @@ static void read_test(loader *l, const sx *x, rl_guard *g)
         const sx *arg = x->at[i + 1];
         if (row->kind == RL_SETS) {
             g->sets[i] = read_set(l, arg);
-        } else if (row->kind == RL_TERMS) {
+        } else if (row->kind == RL_TERMS || row->kind == RL_AXES) {
             if (!is_variable(arg))
                 refuse(l, arg, "guard %s takes variables of terms", name);
             g->vars[i] = variable(l, arg, RL_VAR_TERM);
@@ -315,7 +330,7 @@ static void print_variable(renaming *w, i64 v)
 
 static void print_set(renaming *w, const rl_set *s)
 {
-    static const char *const names[] = {"", "from", "to", "meet", "minus", "join"};
+    static const char *const names[] = {"", "axes", "from", "to", "meet", "minus", "join"};
     str_printf(&w->out, "%s(", names[s->kind]);
     if (s->a) {
         print_set(w, s->a);
@@ -367,6 +382,10 @@ static void print_term(renaming *w, const rl_rule *r, const rl_term *t)
     }
     if (t->axis)
         print_set(w, t->axis);
+    if (t->par)
+        str_add(&w->out, " par ");
+    if (t->par)
+        print_set(w, t->par);
     if (t->var >= 0)
         print_variable(w, t->var);
     str_add(&w->out, ")");
@@ -389,7 +408,7 @@ static void print_guard(renaming *w, const rl_guard *g)
             print_guard(w, g->kids[i]);
         else if (rl_test_at(g->test)->kind == RL_SETS)
             print_set(w, g->sets[i]);
-        else if (rl_test_at(g->test)->kind == RL_TERMS)
+        else if (rl_test_at(g->test)->kind != RL_FACTOR)
             print_variable(w, g->vars[i]);
         else
             str_add_f64(&w->out, g->factor);
@@ -411,23 +430,19 @@ static const char *signature(arena *a, const rl_rule *r)
 
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-static bool computes(const rl_term *t)
+/* Is the set other than a variable of this kind, whose payload can be taken over? */
+static bool is_computed(const rl_rule *r, const rl_set *s, rl_var_kind kind)
 {
-    if (t->kind == RL_TERM_NUMBER || t->kind == RL_TERM_EXTENT ||
-        (t->axis && t->axis->kind != RL_SET_VAR))
-        return true;
-    for (i64 i = 0; i < t->n; i++)
-        if (computes(t->kids[i]))
-            return true;
-    return false;
+    return s && (s->kind != RL_SET_VAR || r->vars[s->var].kind != kind);
 }
 
-static bool set_is_dims(const rl_rule *r, const rl_term *t)
+static bool computes(const rl_rule *r, const rl_term *t)
 {
-    if (t->axis && t->axis->kind == RL_SET_VAR && r->vars[t->axis->var].kind == RL_VAR_TERM)
+    if (t->kind == RL_TERM_NUMBER || t->kind == RL_TERM_EXTENT ||
+        is_computed(r, t->axis, RL_VAR_AXES) || is_computed(r, t->par, RL_VAR_PAR))
         return true;
     for (i64 i = 0; i < t->n; i++)
-        if (set_is_dims(r, t->kids[i]))
+        if (computes(r, t->kids[i]))
             return true;
     return false;
 }
@@ -514,7 +529,7 @@ static void read_direction(loader *l, const sx *form, const char *name, i64 left
     rl_check_types(l->a, r, &l->problem);
     if (l->problem.text)
         longjmp(l->out, 1);
-    r->computes = computes(r->right) || set_is_dims(r, r->right);
+    r->computes = computes(r, r->right);
     check_new(l, form->at[1]);
     vec_push(l->a, &l->set->rules, r);
 }

@@ -28,13 +28,13 @@ static bool match(rl_terms *j, rl_env *env, bool *bound, const rl_term *t, u32 i
     for (i64 i = 0; i < t->n; i++)
         if (!match(j, env, bound, t->kids[i], x.kids[i]))
             return false;
-    i64 v = t->axis ? t->axis->var : t->var;
+    i64 v = t->axis ? t->axis->var : t->par ? t->par->var : t->var;
     if (v < 0)
         return true;
     if (bound[v])
         return env->at[v].id == x.payload;
     bound[v] = true;
-    rl_bind_payload(j->g, x.payload, &env->at[v]);
+    rl_bind_payload(j->g, env->rule->vars[v].kind, x.payload, &env->at[v]);
     return true;
 }
 
@@ -44,7 +44,7 @@ static u32 make(void *user, const rl_label *l, u32 map, const u32 *kids, i64 n)
     if (l->op == IR_const)
         return rl_terms_leaf(j, rl_number_head(j->g, l->dtype, l->number));
     return rl_terms_make(j, l->op, l->op == IR_reduce ? l->reducer : IR_NO_REDUCER,
-                         map ? map : rl_axis_payload(j->g, l->op, l->axis), kids, n);
+                         map ? map : rl_set_payload(j->g, l), kids, n);
 }
 
 static bool has_kid(const rl_terms *j, u32 id, u32 kid)
@@ -101,7 +101,7 @@ static eqf_verdict judge_step(void *user, const char *reason, const char *left, 
     if (from && to && match(j, &env, bound, r->left, from)) {
         rl_builder builder = {.make = make, .user = j};
         u32 built = rl_build(&env, r->right, (dtype)j->at.at[from].type.dtype, &builder);
-        holds = built && rl_terms_same(j, built, to);
+        holds = built && rl_states_fit(g, r, &env) && rl_terms_same(j, built, to);
     }
     arena_free(j->a);
     return holds ? EQF_HOLDS : EQF_REFUSED;
@@ -119,14 +119,15 @@ static bool bind_texts(rl_terms *j, const rl_rule *r, const char *const *args, r
             continue;
         }
         const sx *value = sx_read(j->a, "proof", args[v], (i64)strlen(args[v]));
-        const char *key = r->vars[v].kind == RL_VAR_AXES ? ":axis" : ":map";
+        u8 kind = r->vars[v].kind;
+        const char *key = kind == RL_VAR_AXES ? ":axis" : kind == RL_VAR_PAR ? ":par" : ":map";
         sx keyword = {.kind = SX_SYMBOL, .text = key, .n = (i64)strlen(key)};
         if (value->n != 1)
             return false;
         u32 payload = rl_payload_of_text(j->g, (const sx *[]){&keyword, value->at[0]}, 2);
         if (!payload)
             return false;
-        rl_bind_payload(j->g, payload, b);
+        rl_bind_payload(j->g, kind, payload, b);
     }
     return true;
 }
@@ -158,7 +159,7 @@ static eqf_verdict judge_guard(void *user, const char *name, const char *const *
         return EQF_REFUSED;
     rl_terms *j = rl_terms_new(g, arena_child(g->a));
     rl_env env = {.rule = r, .extent = g->extent, .ragged = g->ragged};
-    if (bind_texts(j, r, args, &env) && rl_dtypes_fit(r, &env))
+    if (bind_texts(j, r, args, &env) && rl_dtypes_fit(r, &env) && rl_states_fit(g, r, &env))
         verdict = !r->when || rl_guard_holds(&env, r->when) ? EQF_HOLDS
                   : holds_with_facts(r, &env)               ? EQF_ASSUMED
                                                             : EQF_REFUSED;
@@ -172,8 +173,8 @@ eqf_checking rl_graph_checking(rl_graph *g)
     for (ir_op op = IR_NO_OP + 1; op < IR_OP_COUNT; op++)
         if ((ir_row(op)->flags & IR_COMM) && ir_row(op)->arity == 2)
             str_printf(&names, "%s%s", names.n ? " " : "", ir_row(op)->name);
-    const char *text = arena_printf(g->a, "%s%s%s", g->rules_text, str_text(&g->moving_text),
-                                    str_text(&g->tiling_text));
+    const char *text = arena_printf(g->a, "%s%s%s%s", g->rules_text, str_text(&g->moving_text),
+                                    g->tiled_rules_text, str_text(&g->tiling_text));
     return (eqf_checking){.rules = eqf_text_of(text),
                           .commutative = eqf_text_of(str_text(&names)),
                           .step = judge_step,

@@ -4,11 +4,12 @@
  *       (matmul (mul ?x ?f) ?b :axis ?K) => (mul (matmul ?x ?b :axis ?K) ?f)
  *       :when (free ?f ?K) :fp reassoc)
  *
- * A variable stands for a term (as an operand), for a set of atoms (after :axis), or for the whole
- * index map of an operator (after :map). Sets may be computed on the right and in guards from other
+ * A variable stands for a term (as an operand), for a set of atoms (after :axis), for a set of axes
+ * (after :par; an axis is named by the atom that it cuts), or for the whole index map of an operator
+ * (after :map). Rules with :par are about values of every state; the others about whole tensors. Sets may be computed on the right and in guards from other
  * sets; a term variable there means the set of its atoms. `(extent S)` is the product of the
- * extents of S as a number. On the right, a reduction over the empty set is its operand, a matmul
- * over the empty set is the elementwise product.
+ * extents of S as a number. On the right, a reduction, view or combination over the empty set is its
+ * operand, a product over the empty set is the elementwise one.
  *
  * The loader types every rule. A rule is a statement about each atom alone: whether an atom is in
  * each variable's set decides whether it is in either side's. So both sides are typed once over an
@@ -76,7 +77,7 @@ void rl_type_spread(const rl_label *label, const rl_type *x, i64 n, rl_type *out
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-typedef enum rl_var_kind { RL_VAR_TERM, RL_VAR_AXES, RL_VAR_MAP } rl_var_kind;
+typedef enum rl_var_kind { RL_VAR_TERM, RL_VAR_AXES, RL_VAR_PAR, RL_VAR_MAP } rl_var_kind;
 typedef struct rl_var {
     const char *name; /* with its ? */
     u8 kind;
@@ -88,7 +89,8 @@ typedef struct rl_var {
 } rl_var;
 
 typedef enum rl_set_kind {
-    RL_SET_VAR, /* an axes variable, or the atoms of a term variable */
+    RL_SET_VAR, /* a set variable, or the atoms of a term variable */
+    RL_SET_CUT, /* the axes of a term variable */
     RL_SET_FROM,
     RL_SET_TO,
     RL_SET_MEET,
@@ -108,7 +110,8 @@ typedef struct rl_term {
     ir_op op;
     ir_reducer reducer;
     f64 number;
-    const rl_set *axis; /* of reduce, matmul, extent */
+    const rl_set *axis; /* of reduce, matmul, tile-matmul, extent */
+    const rl_set *par;  /* of view, comb; of reduce in place of `axis` */
     struct rl_term **kids;
     i64 n, slot; /* dtype variable of the value */
     u32 line, column;
@@ -120,7 +123,7 @@ typedef enum rl_test {
 #undef GUARD
     RL_TEST_COUNT
 } rl_test;
-enum { RL_SETS, RL_TERMS, RL_FACTOR }; /* what a guard takes */
+enum { RL_SETS, RL_TERMS, RL_AXES, RL_FACTOR }; /* what a guard takes */
 typedef struct rl_test_row {
     const char *name;
     i8 least, most;
@@ -153,6 +156,7 @@ typedef struct rl_rule {
     u8 kinds;                     /* dtypes that a free dtype variable takes */
     u8 slots[RL_MAX_SLOTS_DTYPE]; /* dtype of each dtype variable, DT_NONE: free */
     bool computes;                /* the right side has more than operators and variables */
+    bool is_tiled;                /* it has :par, so that values may be cut */
     const sx *form, *left_text, *right_text, *when_text; /* both directions of <=> share a form */
 } rl_rule;
 
@@ -196,7 +200,7 @@ void rl_list_implied(arena *a, rl_implied_list *out);
 
 /* One variable's value. */
 typedef struct rl_binding {
-    rl_type type;           /* terms: type.dims also for axes: the set */
+    rl_type type;           /* terms; type.dims also for sets */
     u64 part[RL_MAX_PARTS]; /* maps: the atom of each operand */
     u64 to;                 /* maps */
     u32 id;                 /* for the builder */
@@ -245,11 +249,11 @@ typedef struct rl_problem {
     u32 line, column;
 } rl_problem;
 /* The places of a rule that hold a set: one a variable, for an index map one an operand and one for
- * what they become. A number on the left has none. */
+ * what they become, for a term of a rule about cut values its axes. A number on the left has none. */
 enum { RL_MAX_PLACES = RL_MAX_VARS * (RL_MAX_PARTS + 1) };
 typedef struct rl_place {
     u64 *at;       /* in the environment */
-    i64 var, part; /* part: of a map, -1 for the one that it makes */
+    i64 var, part; /* part: of a map, -1 for the one that it makes; of a term, 1 for its axes */
 } rl_place;
 i64 rl_places(const rl_rule *r, rl_env *env, rl_place *out);
 /* The ways of membership (bit i: in place i) that an atom can have: the left side is well-typed at

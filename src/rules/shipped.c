@@ -60,10 +60,11 @@ void rl_ruleset_document(str *out, const rl_ruleset *set)
             "# Rules\n\n"
             "Made by `equiforge rules list --document` from `rules/*.rules`; edit those. "
             "`docs/language.md` says what the\noperators mean. `?x` stands for a term, `?K` "
-            "after `:axis` for a set of dims, `?P` after `:map` for an index map.\nA rule holds "
-            "for floats unless `:for` says otherwise. `=>` adds the right side to the left "
-            "side's class; both stay.\n\n"
-            "## Guards\n\nIn a guard a term variable means the set of its dims; `meet`, "
+            "after `:axis` for a set of dims, `?P` after `:par` for a set\nof axes, after `:map` for "
+            "an index map. A rule with `:par` or `tile-matmul` is about values of every state, others "
+            "are about whole\ntensors. A rule holds for floats unless `:for` says otherwise. `=>` adds "
+            "the right side to the left side's class; both stay.\n\n"
+            "## Guards\n\nIn a guard a term variable means the set of its dims; `axes`, `meet`, "
             "`minus`, `join`, `from`, `to` make other sets.\n`and`, `or`, `not` combine "
             "guards.\n\n| guard | holds when |\n|---|---|\n");
     for (rl_test t = 0; t < RL_TEST_COUNT; t++)

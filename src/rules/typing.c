@@ -224,6 +224,8 @@ u64 rl_set_value(const rl_env *env, const rl_set *s)
     switch ((rl_set_kind)s->kind) {
     case RL_SET_VAR:
         return env->at[s->var].type.dims;
+    case RL_SET_CUT:
+        return env->at[s->var].type.axes;
     case RL_SET_FROM: {
         u64 from = 0;
         for (i64 i = 0; i < env->rule->vars[s->var].map_parts; i++)
@@ -261,6 +263,8 @@ static rl_label label_of(const rl_env *env, const rl_term *t)
     rl_label l = {.op = t->op, .reducer = t->reducer};
     if (t->axis)
         l.axis = rl_set_value(env, t->axis);
+    if (t->par)
+        l.par = rl_set_value(env, t->par);
     if (t->var >= 0) {
         const rl_binding *map = &env->at[t->var];
         l.each = map->part;
@@ -269,6 +273,12 @@ static rl_label label_of(const rl_env *env, const rl_term *t)
             l.axis = map->part[0];
     }
     return l;
+}
+
+/* A view, combination or reduction over no axes is its operand. */
+static bool cuts_nothing(const rl_term *t, const rl_label *l)
+{
+    return t->par && l->par == 0;
 }
 
 /* A reduction over nothing is its operand, a product over nothing is elementwise. */
@@ -307,6 +317,8 @@ static rl_type type_term(const rl_env *env, const rl_term *t, u64 *bad, f64 *flo
     for (i64 i = 0; i < t->n; i++)
         x[i] = type_term(env, t->kids[i], bad, flops);
     rl_label l = label_of(env, t);
+    if (cuts_nothing(t, &l))
+        return x[0];
     if (over_nothing(t, &l) && env->extent) {
         if (l.op == IR_reduce)
             return x[0];
@@ -317,6 +329,8 @@ static rl_type type_term(const rl_env *env, const rl_term *t, u64 *bad, f64 *flo
         u8 class = ir_row(l.op)->class_;
         if (class == IR_EWISE || class == IR_REDUCE || class == IR_MATMUL)
             *flops += product_of_extents(env, dims) * (class == IR_MATMUL ? 2 : 1);
+        if (l.op == IR_tile_matmul)
+            *flops += product_of_extents(env, dims) * 2;
     }
     return rl_type_of(&l, x, t->n, bad);
 }
@@ -349,10 +363,29 @@ static u64 guard_sets(const rl_env *env, const rl_guard *g, u64 s[RL_MAX_PARTS])
     return rest;
 }
 
+static u64 guard_axes(const rl_env *env, const rl_guard *g, u64 s[RL_MAX_PARTS])
+{
+    u64 rest = 0;
+    for (i64 i = 0; i < g->n; i++) {
+        s[i] = env->at[g->vars[i]].type.axes;
+        if (i)
+            rest |= s[i];
+    }
+    return rest;
+}
+
+/* Is the guard about each atom alone? */
+static bool is_about_atoms(const rl_guard *g)
+{
+    u8 kind = rl_test_at(g->test)->kind;
+    return kind == RL_SETS || kind == RL_AXES;
+}
+
 static void run_test(const rl_env *env, const rl_guard *g, u64 *out_bad, u64 *out_some)
 {
-    u64 s[RL_MAX_PARTS] = {0},
-        rest = rl_test_at(g->test)->kind == RL_SETS ? guard_sets(env, g, s) : 0;
+    u64 s[RL_MAX_PARTS] = {0}, rest = 0;
+    if (is_about_atoms(g))
+        rest = rl_test_at(g->test)->kind == RL_SETS ? guard_sets(env, g, s) : guard_axes(env, g, s);
     switch (g->test) {
 #define GUARD(name, least, most, kind, bad, some, doc)                                             \
     case RL_TEST_##name:                                                                           \
@@ -373,6 +406,7 @@ static bool test_holds(const rl_env *env, const rl_guard *g)
     run_test(env, g, &bad, &some);
     switch (rl_test_at(g->test)->kind) {
     case RL_SETS:
+    case RL_AXES:
         return bad == 0 && some != 0;
     case RL_TERMS:
         for (i64 i = 0; i < g->n; i++)
@@ -405,7 +439,7 @@ bool rl_guard_holds(const rl_env *env, const rl_guard *g)
 u64 rl_guard_bad(const rl_env *env, const rl_guard *g)
 {
     u64 bad = 0, some;
-    if (g->kind == RL_GUARD_TEST && rl_test_at(g->test)->kind == RL_SETS)
+    if (g->kind == RL_GUARD_TEST && is_about_atoms(g))
         run_test(env, g, &bad, &some);
     for (i64 i = 0; g->kind == RL_GUARD_AND && i < g->n; i++)
         bad |= rl_guard_bad(env, g->kids[i]);
@@ -425,6 +459,7 @@ bool rl_guard_reads_facts(const rl_guard *g)
 static const rl_test_row test_rows[RL_TEST_COUNT] = {
 #define SETS RL_SETS
 #define TERMS RL_TERMS
+#define AXES RL_AXES
 #define FACTOR RL_FACTOR
 #define GUARD(name, least, most, kind, bad, some, doc)                                             \
     [RL_TEST_##name] = {#name, least, most, kind, doc},
@@ -479,6 +514,8 @@ static built build(const rl_env *env, const rl_term *t, dtype free, const rl_bui
             return (built){0};
     }
     rl_label l = label_of(env, t);
+    if (cuts_nothing(t, &l))
+        return kids[0];
     if (over_nothing(t, &l)) {
         if (l.op == IR_reduce)
             return kids[0];
