@@ -2,14 +2,9 @@
  * making them. They are scratch: refused memory only makes a search slower. */
 #include "egraph/rules.h"
 
-/* Debug builds make them at once, so that small tests see them. */
-#ifdef NDEBUG
 enum { PATIENCE = 64 };
-#else
-enum { PATIENCE = 0 };
-#endif
 
-/* ---- by class ------------------------------------------------------------------------------ */
+/* ---- by class, by child -------------------------------------------------------------------- */
 
 static i64 range_size(const eg_class_index *x)
 {
@@ -56,6 +51,7 @@ static u32 new_bits(const eg_class_index *x, u32 time)
 static void make(eg *g, eg_class_index *x)
 {
     const eg_log *l = &g->log[x->op];
+    u32 key = x->by == EG_ROOT ? N_CLASS : N_KIDS + 2 * x->by;
     memset(x->range, 0, (size_t)range_size(x));
     for (u32 e = 0; e < l->nepochs; e++) {
         u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n, time = l->epoch[e].stamp;
@@ -65,9 +61,9 @@ static void make(eg *g, eg_class_index *x)
             if (!is_live(rec[N_STAMP], time))
                 continue;
             if (rec[N_STAMP] & fresh)
-                x->range[rec[N_CLASS]].end++;
+                x->range[rec[key]].end++;
             else
-                x->range[rec[N_CLASS]].fresh++;
+                x->range[rec[key]].fresh++;
         }
     }
     u32 at = 0;
@@ -85,10 +81,10 @@ static void make(eg *g, eg_class_index *x)
             const u32 *rec = eg_rec(g, l->at[k]);
             if (!is_live(rec[N_STAMP], time))
                 continue;
-            eg_range *r = &x->range[rec[N_CLASS]];
+            eg_range *r = &x->range[rec[key]];
             u32 i = rec[N_STAMP] & fresh ? r->end++ : r->fresh++;
             for (u32 j = 0; j < x->arity; j++)
-                x->kids[(size_t)i * x->arity + j] = rec[N_KIDS + 2 * j];
+                x->kids[(size_t)i * x->arity + j] = rec[j == x->by ? N_CLASS : N_KIDS + 2 * j];
             if (x->node)
                 x->node[i] = l->at[k];
         }
@@ -111,21 +107,24 @@ bool eg_index_room(eg *g, eg_indexes *all, u32 more)
     return true;
 }
 
-static eg_class_index *entry(eg_indexes *all, u32 op, u32 watch)
+static eg_class_index *entry(eg_indexes *all, u32 op, u32 by, u32 watch)
 {
     for (u32 i = 0; i < all->n; i++) {
-        if (all->at[i].op == op && all->at[i].watch == watch)
-            return &all->at[i];
+        eg_class_index *x = &all->at[i];
+        if (x->op == op && x->by == by && x->watch == watch)
+            return x;
     }
-    all->at[all->n] = (eg_class_index){.op = op, .watch = watch};
+    if (all->n == all->cap)
+        return NULL;
+    all->at[all->n] = (eg_class_index){.op = op, .by = by, .watch = watch};
     return &all->at[all->n++];
 }
 
-const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watch, u32 watermark,
+const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 by, u32 watch, u32 watermark,
                                    bool nodes, u32 work)
 {
-    eg_class_index *x = entry(all, op, watch);
-    if (x->range && x->watermark == watermark)
+    eg_class_index *x = entry(all, op, by, watch);
+    if (!x || (x->range && x->watermark == watermark))
         return x;
     x->work += work;
     if (x->work < PATIENCE * (1 + (u64)(g->log[op].alive + g->class_ids) / 512))

@@ -235,10 +235,10 @@ static inline u32 up_length(const machine *m, const step *st, const eg_atom *a)
     return eg_body_of(m->g, m->regs[a->kids[up_slot(m, st, a)]])->nuses;
 }
 
-static bool exec_up(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+static bool exec_up(machine *m, const step *st, const eg_atom *a, u32 up, u32 i, bool any_new)
 {
     eg *g = m->g;
-    u32 seg = MIN(a->arity, EG_LONG), up = up_slot(m, st, a);
+    u32 seg = MIN(a->arity, EG_LONG);
     for (u32 cell = eg_body_of(g, m->regs[a->kids[up]])->uses, after; cell; cell = after) {
         u32 slot, n = eg_cell_node(g, cell, &slot);
         const u32 *rec = eg_rec(g, n);
@@ -371,9 +371,9 @@ static bool index_range(machine *m, const step *st, const eg_atom *a, const eg_c
 }
 
 static inline bool exec_index(machine *m, const step *st, const eg_atom *a, const eg_class_index *x,
-                       u32 i, bool any_new)
+                              u32 key, u32 i, bool any_new)
 {
-    const eg_range *r = &x->range[m->regs[a->cvar]];
+    const eg_range *r = &x->range[key];
     if (r->first == r->end)
         return false;
     if (st->filter != TUPLE_NEW && r->first < r->fresh && (i || !m->need_new || any_new) &&
@@ -393,7 +393,40 @@ static inline const eg_class_index *class_index(machine *m, const step *st, cons
     if (LIKELY(x != NULL) || !s->indexes || !m->indexable[st->atom])
         return x;
     return m->index[st->atom] =
-               eg_index_ask(m->g, s->indexes, a->op, a->watch, m->w, s->wide, work);
+               eg_index_ask(m->g, s->indexes, a->op, EG_ROOT, a->watch, m->w, s->wide, work);
+}
+
+/* The same by the child in a slot. */
+static inline const eg_class_index *up_index(machine *m, const step *st, const eg_atom *a, u32 slot,
+                                             u32 work)
+{
+    eg_search *s = m->s;
+    if (!s->indexes || !m->indexable[st->atom] || a->commutative)
+        return NULL;
+    const eg_class_index **x = &m->up[st->atom][slot];
+    if (LIKELY(*x != NULL))
+        return *x;
+    return *x = eg_index_ask(m->g, s->indexes, a->op, slot, a->watch, m->w, s->wide, work);
+}
+
+/* A column is bound where its variable comes first. */
+static const turned *turn(machine *m, const step *st, const eg_atom *a, u32 slot)
+{
+    turned *t = &m->turned[st->atom];
+    if (LIKELY(t->of == st && t->slot == slot))
+        return t;
+    *t = (turned){.of = st, .slot = slot, .st = *st, .atom = *a};
+    t->atom.kids = t->kids;
+    t->st.bind = 0;
+    for (u32 j = 0; j < a->arity; j++) {
+        u32 v = t->kids[j] = j == slot ? a->cvar : a->kids[j];
+        bool seen = j != slot && (st->known >> j & 1);
+        for (u32 first = 0; first < j; first++)
+            seen |= t->kids[first] == v;
+        t->st.bind |= (u64)!seen << j;
+    }
+    m->emits[st->atom] = NULL;
+    return t;
 }
 
 /* Members of a known class. */
@@ -401,7 +434,19 @@ static inline bool exec_members(machine *m, const step *st, const eg_atom *a, u3
 {
     const eg_class_index *x =
         class_index(m, st, a, eg_body_of(m->g, m->regs[a->cvar])->nmembers);
-    return x ? exec_index(m, st, a, x, i, any_new) : exec_down(m, st, a, i, any_new);
+    return x ? exec_index(m, st, a, x, m->regs[a->cvar], i, any_new)
+             : exec_down(m, st, a, i, any_new);
+}
+
+/* Users of a known child. */
+static inline bool exec_users(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
+{
+    u32 slot = up_slot(m, st, a), kid = m->regs[a->kids[slot]];
+    const eg_class_index *x = up_index(m, st, a, slot, eg_body_of(m->g, kid)->nuses);
+    if (!x)
+        return exec_up(m, st, a, slot, i, any_new);
+    const turned *t = turn(m, st, a, slot);
+    return exec_index(m, &t->st, &t->atom, x, kid, i, any_new);
 }
 
 /* Tuples that one reads as fast as the first of a chain. */
@@ -417,11 +462,11 @@ static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool 
     if (x) {
         const eg_range *r = &x->range[m->regs[a->cvar]];
         if (r->end - r->first <= SHORT_RANGE)
-            return exec_index(m, st, a, x, i, any_new);
+            return exec_index(m, st, a, x, m->regs[a->cvar], i, any_new);
     }
     if (m->pair[k].heads && m->pair[k].slot == st->up_slot)
         return exec_pair(m, st, a, i, any_new);
-    u32 up = up_length(m, st, a);
+    u32 slot = up_slot(m, st, a), up = eg_body_of(g, m->regs[a->kids[slot]])->nuses;
     m->work[k] += MIN(down, up);
     if (UNLIKELY(m->work[k] > 4 * (u64)g->log[a->op].alive + 256) && !a->commutative &&
         !m->pair[k].heads) {
@@ -430,7 +475,7 @@ static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool 
         if (m->pair[k].heads)
             return exec_pair(m, st, a, i, any_new);
     }
-    return up < down ? exec_up(m, st, a, i, any_new) : exec_down(m, st, a, i, any_new);
+    return up < down ? exec_up(m, st, a, slot, i, any_new) : exec_down(m, st, a, i, any_new);
 }
 
 /* Length of the list that a step would walk. */
@@ -487,7 +532,7 @@ static bool exec(machine *m, u32 p, bool any_new)
     case STEP_DOWN:
         return st->or_up ? exec_both(m, st, a, i, any_new) : exec_members(m, st, a, i, any_new);
     case STEP_UP:
-        return exec_up(m, st, a, i, any_new);
+        return exec_users(m, st, a, i, any_new);
     case STEP_LOOK:
         return exec_look(m, st, a, i, any_new);
     case STEP_CLASSES:
@@ -517,8 +562,10 @@ static void run_variant(machine *m, u64 bound, i64 variant)
         any_new |= is_new;
     }
     m->nplans = 0;
-    for (u32 k = 0; k < (u32)r->atoms.n; k++)
+    for (u32 k = 0; k < (u32)r->atoms.n; k++) {
         m->emits[k] = NULL;
+        m->turned[k].of = NULL;
+    }
     m->swaps = 0;
     u32 p = eg_plan_make(m, done, bound, true);
     if (p)
@@ -601,7 +648,7 @@ void eg_search_run(eg_search *s)
     }
     if (!find_fixed(&m, &bound))
         return;
-    if (s->indexes && !eg_index_room(g, s->indexes, natoms))
+    if (s->indexes && !eg_index_room(g, s->indexes, 2 * natoms))
         s->indexes = NULL; /* lists do */
     m.inner = 0;
     for (u32 k = 0; k < natoms; k++) {
@@ -611,6 +658,7 @@ void eg_search_run(eg_search *s)
         }
         m.work[k] = 0;
         m.index[k] = NULL;
+        memset(m.up[k], 0, sizeof m.up[k]);
         m.pair[k] = (eg_pair_index){0};
         const eg_atom *a = &r->atoms.at[k];
         m.indexable[k] = a->head && a->arity >= 1 && a->arity <= 4 &&

@@ -35,6 +35,14 @@ typedef struct emission {
 } emission;
 enum { NO_COLUMN = 255 };
 
+/* A step up seen as one into an index by child: the atom with its class where the known child is. */
+typedef struct turned {
+    const step *of; /* NULL: none yet */
+    u32 slot, kids[4];
+    step st;
+    eg_atom atom;
+} turned;
+
 typedef struct machine {
     eg *g;
     eg_search *s;
@@ -54,6 +62,8 @@ typedef struct machine {
     eg_pair_index pair[EG_MAX_ATOMS];
     bool indexable[EG_MAX_ATOMS]; /* its operator has one head: an index of classes answers */
     const eg_class_index *index[EG_MAX_ATOMS]; /* that answers for the atom; NULL: ask */
+    const eg_class_index *up[EG_MAX_ATOMS][4]; /* by child */
+    turned turned[EG_MAX_ATOMS];
     const step *emits[EG_MAX_ATOMS]; /* the step that the atom's emission is for */
     emission emission[EG_MAX_ATOMS];
     plan plans[MAX_PLANS];

@@ -117,26 +117,27 @@ static inline bool eg_is_new(u32 stamp, u32 watermark, u32 watch)
 
 /* ---- index.c ------------------------------------------------------------------------------- */
 
-/* The e-nodes of one operator by class, on a frozen e-graph: one run of memory instead of a walk
- * through lists. Tuples that are new (eg_is_new) stand last in their class. */
+/* The e-nodes of one operator by class, or by the child in one slot, on a frozen e-graph: one run of
+ * memory instead of a walk through lists. Tuples that are new (eg_is_new) stand last. */
 typedef struct eg_range {
     u32 first, fresh, end;
 } eg_range;
 typedef struct eg_class_index {
-    u32 op, watch, watermark, class_ids, n, arity;
+    u32 op, by; /* by: EG_ROOT (its class), or a slot */
+    u32 watch, watermark, class_ids, n, arity;
     u64 work; /* spent on lists since the last search without the index */
     eg_range *range; /* by class id; NULL: not made */
-    u32 *kids, *node; /* node: NULL unless asked for */
+    u32 *kids, *node; /* by a slot: the class stands where that child would; node: if asked for */
 } eg_class_index;
 typedef struct eg_indexes {
     eg_class_index *at;
     u32 n, cap;
 } eg_indexes;
-/* Room for the indexes of `more` operators, so that a search can hold pointers to them. */
+/* Room for `more` indexes, so that a search can hold pointers to them. */
 bool eg_index_room(eg *g, eg_indexes *all, u32 more);
 /* The index of an operator with one head and 1 to 4 operands, or NULL while lists that cost `work`
- * more are cheaper than making it. */
-const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 watch, u32 watermark,
+ * more are cheaper than making it, and when there is no room. */
+const eg_class_index *eg_index_ask(eg *g, eg_indexes *all, u32 op, u32 by, u32 watch, u32 watermark,
                                    bool nodes, u32 work);
 /* The e-graph is going to change. */
 void eg_index_drop(eg *g, eg_indexes *all);
