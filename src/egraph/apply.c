@@ -378,7 +378,8 @@ static bool reserve(batch *b, const eg_make *mk, bool root)
 /* E-node k of the right side for all matches. */
 static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, const u32 arity,
                                                            const bool commutative,
-                                                           const bool root, const bool explain)
+                                                           const bool root, const bool explain,
+                                                           const bool plain)
 {
     run *r = b->r;
     eg *g = r->g;
@@ -472,8 +473,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
             continue;
         }
         node = eg_insert(g, op, head, arity, kids,
-                         explain ? kid_nodes(b, mk, j, nodes) : NULL, hash, where, target,
-                         !explain);
+                         explain ? kid_nodes(b, mk, j, nodes) : NULL, hash, where, target, plain);
         b->made++;
         if (!root)
             b->made_class[k][j] = rec_of_arity(chunk, node, arity)[N_CLASS];
@@ -488,17 +488,18 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
     return true;
 }
 
+/* `plain`: nothing is explained, there is no analysis. */
 static inline __attribute__((always_inline)) bool make_any(batch *b, u32 k, bool root,
-                                                           const bool explain)
+                                                           const bool explain, const bool plain)
 {
     const eg_make *mk = &b->rule->make[k];
     if (mk->arity == 2 && !mk->commutative)
-        return root ? make_all(b, k, 2, false, true, explain)
-                    : make_all(b, k, 2, false, false, explain);
+        return root ? make_all(b, k, 2, false, true, explain, plain)
+                    : make_all(b, k, 2, false, false, explain, plain);
     if (mk->arity == 1)
-        return root ? make_all(b, k, 1, false, true, explain)
-                    : make_all(b, k, 1, false, false, explain);
-    return make_all(b, k, mk->arity, mk->arity == 2 && mk->commutative, root, explain);
+        return root ? make_all(b, k, 1, false, true, explain, plain)
+                    : make_all(b, k, 1, false, false, explain, plain);
+    return make_all(b, k, mk->arity, mk->arity == 2 && mk->commutative, root, explain, plain);
 }
 
 static void apply_batch(batch *b)
@@ -512,7 +513,9 @@ static void apply_batch(batch *b)
         memset(b->built_swaps, 0, sizeof b->built_swaps);
     for (u32 k = 0; k < rule->nbuilt && ok; k++) {
         bool root = k + 1 == rule->nbuilt;
-        ok = explain ? make_any(b, k, root, true) : make_any(b, k, root, false);
+        ok = explain         ? make_any(b, k, root, true, false)
+             : g->nanalyses ? make_any(b, k, root, false, false)
+                            : make_any(b, k, root, false, true);
     }
     g->rule[b->state].stats.nodes += b->made;
     g->rule[b->state].stats.applied += b->applied;
@@ -554,7 +557,7 @@ static bool go_on(run *r, i64 *ticks)
 }
 
 /* The rows of a block; those whose guards fail are squeezed out, batch by batch. */
-static void apply_block(batch *b, u32 i, eg_block *block, bool plain, i64 *ticks)
+static void apply_block(batch *b, u32 i, eg_block *block, bool batches, i64 *ticks)
 {
     run *r = b->r;
     const eg_rule *rule = b->rule;
@@ -562,7 +565,7 @@ static void apply_block(batch *b, u32 i, eg_block *block, bool plain, i64 *ticks
     for (u32 k = 0, rows = block->used / width; k < rows;) {
         if (!go_on(r, ticks))
             return;
-        u32 *row = block->at + (size_t)k * width, most = plain ? MIN(batch_size(b), rows - k) : 0;
+        u32 *row = block->at + (size_t)k * width, most = batches ? MIN(batch_size(b), rows - k) : 0;
         if (!most) {
             if (!rule->guards.n || guards_hold(r->g, rule, row))
                 apply_one(r, i, row);
@@ -596,11 +599,12 @@ void eg_apply(run *r, u32 i)
     b.rule = r->rules[i];
     b.state = r->state[i];
     b.width = ms->width;
-    bool plain = b.rule->make && !g->marks && !g->nanalyses;
+    /* a guard may read data that the match before has changed */
+    bool batches = b.rule->make && !g->marks && !(g->nanalyses && b.rule->guards.n);
     g->rule_name = b.rule->name;
     /* each block is given back when it is done: what is added next takes its place */
     for (eg_block *block; (block = ms->first) != NULL && !r->stopping; eg_matches_drop(g, ms))
-        apply_block(&b, i, block, plain, &ticks);
+        apply_block(&b, i, block, batches, &ticks);
     if (r->stopping)
         r->cut[i] = 1;
     g->rule_name = NULL;

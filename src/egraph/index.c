@@ -1,8 +1,9 @@
 /* Indexes made while the e-graph is frozen for a search, once walking lists has cost about as much as
  * making them. They are scratch: refused memory only makes a search slower. */
 #include "egraph/rules.h"
+#include "egraph/store.h"
 
-enum { PATIENCE = 64 };
+enum { PATIENCE = 128 };
 
 /* ---- by class, by child -------------------------------------------------------------------- */
 
@@ -47,25 +48,49 @@ static u32 new_bits(const eg_class_index *x, u32 time)
     return time > x->watermark ? UINT32_MAX : time == x->watermark ? x->watch : 0;
 }
 
-/* The log lists e-nodes in order of their stamps, and mostly as they lie in memory. */
-static void make(eg *g, eg_class_index *x)
+/* The log lists e-nodes in order of their stamps, and mostly as they lie in memory. The first pass
+ * counts, the second writes. */
+static inline __attribute__((always_inline)) void pass(eg *g, eg_class_index *x, const u32 arity,
+                                                       const bool writes)
 {
     const eg_log *l = &g->log[x->op];
-    u32 key = x->by == EG_ROOT ? N_CLASS : N_KIDS + 2 * x->by;
-    memset(x->range, 0, (size_t)range_size(x));
+    char *const *chunk = g->seg[arity].chunk;
+    const u32 key = x->by == EG_ROOT ? N_CLASS : N_KIDS + 2 * x->by;
+    u32 column[4] = {N_KIDS, N_KIDS + 2, N_KIDS + 4, N_KIDS + 6};
+    if (x->by != EG_ROOT)
+        column[x->by] = N_CLASS;
     for (u32 e = 0; e < l->nepochs; e++) {
         u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n, time = l->epoch[e].stamp;
         u32 fresh = new_bits(x, time);
         for (u32 k = l->epoch[e].start; k < end; k++) {
-            const u32 *rec = eg_rec(g, l->at[k]);
+            const u32 *rec = rec_of_arity(chunk, l->at[k], arity);
             if (!is_live(rec[N_STAMP], time))
                 continue;
-            if (rec[N_STAMP] & fresh)
-                x->range[rec[key]].end++;
-            else
-                x->range[rec[key]].fresh++;
+            eg_range *r = &x->range[rec[key]];
+            u32 *at = rec[N_STAMP] & fresh ? &r->end : &r->fresh, i = (*at)++;
+            if (!writes)
+                continue;
+            for (u32 j = 0; j < arity; j++)
+                x->kids[(size_t)i * arity + j] = rec[column[j]];
+            if (x->node)
+                x->node[i] = l->at[k];
         }
     }
+}
+
+static void pass_any(eg *g, eg_class_index *x, bool writes)
+{
+    switch (x->arity) {
+    case 1: writes ? pass(g, x, 1, true) : pass(g, x, 1, false); break;
+    case 2: writes ? pass(g, x, 2, true) : pass(g, x, 2, false); break;
+    default: writes ? pass(g, x, x->arity, true) : pass(g, x, x->arity, false);
+    }
+}
+
+static void make(eg *g, eg_class_index *x)
+{
+    memset(x->range, 0, (size_t)range_size(x));
+    pass_any(g, x, false);
     u32 at = 0;
     for (u32 c = 0; c < x->class_ids; c++) {
         eg_range *r = &x->range[c];
@@ -74,21 +99,7 @@ static void make(eg *g, eg_class_index *x)
         r->end = at += old;
         at += fresh;
     }
-    for (u32 e = 0; e < l->nepochs; e++) {
-        u32 end = e + 1 < l->nepochs ? l->epoch[e + 1].start : l->n, time = l->epoch[e].stamp;
-        u32 fresh = new_bits(x, time);
-        for (u32 k = l->epoch[e].start; k < end; k++) {
-            const u32 *rec = eg_rec(g, l->at[k]);
-            if (!is_live(rec[N_STAMP], time))
-                continue;
-            eg_range *r = &x->range[rec[key]];
-            u32 i = rec[N_STAMP] & fresh ? r->end++ : r->fresh++;
-            for (u32 j = 0; j < x->arity; j++)
-                x->kids[(size_t)i * x->arity + j] = rec[j == x->by ? N_CLASS : N_KIDS + 2 * j];
-            if (x->node)
-                x->node[i] = l->at[k];
-        }
-    }
+    pass_any(g, x, true);
 }
 
 bool eg_index_room(eg *g, eg_indexes *all, u32 more)

@@ -198,10 +198,7 @@ static bool exec_scan(machine *m, const step *st, const eg_atom *a, u32 i, bool 
 static bool exec_down(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
     eg *g = m->g;
-    const eg_body *b = eg_body_of(g, m->regs[a->cvar]);
-    if (!(b->mask & eg_op_bit(a->op)))
-        return false;
-    for (u32 n = b->members, after; n; n = after) {
+    for (u32 n = eg_body_of(g, m->regs[a->cvar])->members, after; n; n = after) {
         const u32 *rec = eg_rec(g, n);
         after = rec[N_NEXT];
         __builtin_prefetch(eg_rec(g, after));
@@ -432,8 +429,10 @@ static const turned *turn(machine *m, const step *st, const eg_atom *a, u32 slot
 /* Members of a known class. */
 static inline bool exec_members(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
-    const eg_class_index *x =
-        class_index(m, st, a, eg_body_of(m->g, m->regs[a->cvar])->nmembers);
+    const eg_body *b = eg_body_of(m->g, m->regs[a->cvar]);
+    if (!(b->mask & eg_op_bit(a->op)))
+        return false;
+    const eg_class_index *x = class_index(m, st, a, b->nmembers);
     return x ? exec_index(m, st, a, x, m->regs[a->cvar], i, any_new)
              : exec_down(m, st, a, i, any_new);
 }
@@ -457,7 +456,10 @@ static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool 
 {
     eg *g = m->g;
     u32 k = st->atom;
-    u32 down = eg_body_of(g, m->regs[a->cvar])->nmembers;
+    const eg_body *b = eg_body_of(g, m->regs[a->cvar]);
+    if (!(b->mask & eg_op_bit(a->op)))
+        return false;
+    u32 down = b->nmembers;
     const eg_class_index *x = class_index(m, st, a, down);
     if (x) {
         const eg_range *r = &x->range[m->regs[a->cvar]];
@@ -488,8 +490,9 @@ static u32 list_length(const machine *m, const step *st)
     case STEP_DOWN: {
         if (x && !st->or_up)
             return x->range[m->regs[a->cvar]].end - x->range[m->regs[a->cvar]].first;
-        u32 n = eg_body_of(g, m->regs[a->cvar])->nmembers;
-        if (!st->or_up)
+        const eg_body *b = eg_body_of(g, m->regs[a->cvar]);
+        u32 n = b->mask & eg_op_bit(a->op) ? b->nmembers : 0;
+        if (!st->or_up || !n)
             return n;
         if (x && x->range[m->regs[a->cvar]].end == x->range[m->regs[a->cvar]].first)
             return 0;
