@@ -569,7 +569,7 @@ static void run_variant(machine *m, u64 bound, i64 variant)
         m->emits[k] = NULL;
         m->turned[k].of = NULL;
     }
-    m->swaps = 0;
+    m->swaps = m->fixed_swaps;
     u32 p = eg_plan_make(m, done, bound, true);
     if (p)
         exec(m, p, any_new);
@@ -581,6 +581,7 @@ static void run_variant(machine *m, u64 bound, i64 variant)
 static bool find_fixed(machine *m, u64 *bound)
 {
     const eg_rule *r = m->r;
+    m->fixed_swaps = 0;
     /* children stand after their parent */
     for (u32 k = (u32)r->atoms.n; k-- > 0;) {
         const eg_atom *a = &r->atoms.at[k];
@@ -602,6 +603,8 @@ static bool find_fixed(machine *m, u64 *bound)
             return false;
         m->regs[a->cvar] = rec[N_CLASS];
         *bound |= (u64)1 << a->cvar;
+        if (a->commutative && rec[N_KIDS] != kids[0])
+            m->fixed_swaps |= 1u << k;
         m->fixed[k] = true;
         m->nodes[k] = n;
     }

@@ -58,6 +58,7 @@ typedef struct machine {
     u32 nodes[EG_MAX_ATOMS];
     /* atoms without variables below them, found before the search */
     bool fixed[EG_MAX_ATOMS];
+    u32 fixed_swaps;
     u64 work[EG_MAX_ATOMS]; /* spent on lists where a pair index would answer */
     eg_pair_index pair[EG_MAX_ATOMS];
     bool indexable[EG_MAX_ATOMS]; /* its operator has one head: an index of classes answers */

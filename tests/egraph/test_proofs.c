@@ -261,6 +261,43 @@ static void test_one_class(void **state)
     }
 }
 
+/* Parts of a pattern without variables, of an operator that takes its operands in either order, are
+ * found in the order of the term that was there first. */
+static void test_either_order(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"(f (+ 1 b))", "(+ (+ 1 b) ?x)", "(g ?x (+ (+ 1 b) b))"};
+    static const char *const terms[] = {"(f (+ b 1))", "(+ c (+ b 1))", "(g c (+ b (+ b 1)))"};
+    for (int k = 0; k < 3; k++) {
+        fixture f = {.ctx = eqf_ctx_new(NULL)};
+        eqf_op op;
+        char rules[64];
+        snprintf(rules, sizeof rules, "(rule r %s => done)", patterns[k]);
+        assert_int_equal(eqf_lang_new(f.ctx, &f.lang), EQF_OK);
+        assert_int_equal(eqf_lang_op(f.lang, "+", 2, EQF_COMMUTATIVE, &op), EQF_OK);
+        assert_int_equal(eqf_rules_load(f.lang, "rules", eqf_text_of(rules), &f.rules), EQF_OK);
+        eqf_options o = {.limits = eqf_limits_none(), .explain = true};
+        assert_int_equal(eqf_egraph_new(f.lang, &o, &f.g), EQF_OK);
+        eqf_class c;
+        eqf_run_report r;
+        assert_int_equal(eqf_add_text(f.g, eqf_text_of(terms[k]), &c), EQF_OK);
+        assert_int_equal(eqf_run(f.g, f.rules, NULL, &r), EQF_OK);
+        eqf_proof *p;
+        char *text;
+        eqf_text left = eqf_text_of(terms[k]), right = eqf_text_of("done");
+        assert_int_equal(eqf_explain(f.g, left, right, &p), EQF_OK);
+        assert_int_equal(eqf_proof_reduce(f.g, p), EQF_OK);
+        assert_int_equal(eqf_proof_text(p, EQF_SHARED, &text), EQF_OK);
+        eqf_checking checking = {.rules = eqf_text_of(rules), .commutative = eqf_text_of("+")};
+        eqf_check_report report;
+        assert_int_equal(
+            eqf_proof_check(f.ctx, eqf_text_of(text), left, right, &checking, &report), EQF_OK);
+        eqf_text_free(f.ctx, text);
+        eqf_proof_free(p);
+        drop(&f);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--print") == 0) {
@@ -271,6 +308,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_accepts),
                                        cmocka_unit_test(test_tampered),
                                        cmocka_unit_test(test_same),
-                                       cmocka_unit_test(test_one_class)};
+                                       cmocka_unit_test(test_one_class),
+                                       cmocka_unit_test(test_either_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

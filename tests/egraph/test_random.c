@@ -243,13 +243,19 @@ static void explain_all(const graph *x, const program *p)
                 continue;
             eqf_proof *proof;
             eqf_check_report report;
-            assert_int_equal(eqf_explain(x->g, a, b, &proof), EQF_OK);
+            eqf_status made = eqf_explain(x->g, a, b, &proof);
+            if (made)
+                fail_msg("%s = %s: %s\n%s%s", p->terms[i], p->terms[j],
+                         eqf_diag_get(p->ctx, eqf_diag_count(p->ctx) - 1).message, p->rules,
+                         str_text(&axioms));
             for (int form = 0; form < 3; form++) { /* shared, flat, reduced */
                 char *text;
                 if (form == 1 && eqf_proof_length(proof) > 300)
                     continue;
-                if (form == 2)
-                    assert_int_equal(eqf_proof_reduce(x->g, proof), EQF_OK);
+                if (form == 2 && eqf_proof_reduce(x->g, proof))
+                    fail_msg("%s = %s: %s\n%s%s", p->terms[i], p->terms[j],
+                             eqf_diag_get(p->ctx, eqf_diag_count(p->ctx) - 1).message, p->rules,
+                             str_text(&axioms));
                 assert_int_equal(
                     eqf_proof_text(proof, form == 1 ? EQF_FLAT : EQF_SHARED, &text), EQF_OK);
                 eqf_status s = eqf_proof_check(p->ctx, eqf_text_of(text), a, b, &given, &report);
