@@ -343,13 +343,32 @@ static ir_program *random_chain(arena *a, rng *r, bool two_atoms)
     return ir_read(a, "chain", text, (i64)strlen(text));
 }
 
+/* What fusion made, by the rule that makes such: how often it was there to be compared. */
+enum { PLAIN, ROLLED, STATE, SHARED, MADE };
+static void count_made(const rl_graph *g, i64 made[MADE])
+{
+    const eqf_egraph *e = g->engine;
+    for (eqf_class c = eqf_next_class(e, (eqf_class){0}); c.i; c = eqf_next_class(e, c))
+        for (eqf_node n = eqf_next_node(e, c, (eqf_node){0}); n.i; n = eqf_next_node(e, c, n)) {
+            eqf_head head = eqf_node_head(e, n);
+            if (rl_leaf_of(g, head))
+                continue;
+            rl_label l = rl_node_label(g, head);
+            bool is_loop = l.op == IR_loop, is_comp = l.op == IR_comp;
+            made[PLAIN] += is_loop && eqf_head_arity(g->lang, head) == 1;
+            made[SHARED] += is_loop && eqf_head_arity(g->lang, head) > 1;
+            made[ROLLED] += is_comp && l.reducer && eqf_head_arity(g->lang, head) > 1;
+            made[STATE] += is_comp && !l.reducer;
+        }
+}
+
 /* Random chains of reductions, and random programs over most operators: every e-node of every class
  * and every form is worth what it should. */
 static void random_programs(void **state)
 {
     const i64 *range = *state, count = range[0];
     eqf_ctx *ctx = eqf_ctx_new(NULL);
-    i64 repairs = 0, proofs = 0;
+    i64 repairs = 0, proofs = 0, made[MADE] = {0};
     for (i64 seed = range[1]; seed < range[1] + count; seed++) {
         arena *a = arena_new(ctx, 0);
         rng r = rng_new((u64)seed);
@@ -377,6 +396,7 @@ static void random_programs(void **state)
         rl_graph_tile(g, NULL);
         repairs += rl_graph_fuse(g, seed & 2 ? RL_FUSE_NODE : RL_FUSE_LATE).repairs;
         assert_int_equal(eqf_check(rl_graph_engine(g)), EQF_OK);
+        count_made(g, made);
         const char *name = arena_printf(a, "random %lld", (long long)seed);
         for (u64 cut = 0; cut < 3; cut++)
             check_worth(g, a, name, cut);
@@ -391,6 +411,8 @@ static void random_programs(void **state)
         arena_free(a);
     }
     assert_true(repairs > 3 * count && proofs > 10 * count);
+    for (int k = 0; k < MADE; k++)
+        assert_true(made[k] >= (count < 10000 ? 0 : 200));
     eqf_ctx_free(ctx);
 }
 

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -117,6 +118,75 @@ static void masks_become_ranges(void **state)
         assert_int_equal(strstr(str_text(&seen), "visit") != NULL, masks[k].visits[0] != 0);
         arena_free(a);
     }
+    eqf_ctx_free(ctx);
+}
+
+/* A random condition on positions and data, one inside another. */
+static void add_condition(str *s, rng *g, i64 depth)
+{
+    static const char *const atoms[] = {"(le it iq)",
+                                        "(le iq it)",
+                                        "(lt (sub iq it) %lld)",
+                                        "(lt (sub it iq) %lld)",
+                                        "(le (abs (sub iq it)) %lld)",
+                                        "(lt it %lld)",
+                                        "(le %lld it)",
+                                        "(eq it iq)",
+                                        "(le (mul 2 it) (add iq %lld))",
+                                        "b"};
+    u64 k = depth ? rng_below(g, 4) : 3;
+    if (k == 3) {
+        str_printf(s, atoms[rng_below(g, COUNT_OF(atoms))], (long long)rng_below(g, 9));
+        return;
+    }
+    str_add(s, k == 0 ? "(or " : "(and ");
+    add_condition(s, g, depth - 1);
+    str_add(s, " ");
+    add_condition(s, g, depth - 1);
+    str_add(s, ")");
+}
+
+/* Loops of the graph that visit ranges. */
+static i64 loops_with_ranges(const rl_graph *g)
+{
+    i64 found = 0;
+    for (eqf_class c = eqf_next_class(g->engine, (eqf_class){0}); c.i; c = eqf_next_class(g->engine, c))
+        for (eqf_node n = eqf_next_node(g->engine, c, (eqf_node){0}); n.i;
+             n = eqf_next_node(g->engine, c, n)) {
+            eqf_head head = eqf_node_head(g->engine, n);
+            found += !rl_leaf_of(g, head) && rl_node_label(g, head).op == IR_loop &&
+                     g->payloads.at[eqf_head_payload(g->lang, head)].attr.ints.n > 0;
+        }
+    return found;
+}
+
+/* Whatever the mask, what is left out adds nothing; and every tenth is proved. */
+static void random_masks(void **state)
+{
+    const i64 count = *(const i64 *)*state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    i64 loops = 0;
+    for (i64 seed = 1; seed <= count; seed++) {
+        arena *a = arena_new(ctx, 0);
+        rng g = rng_new((u64)seed);
+        str scores = str_new(a);
+        str_add(&scores, "(where (or (eq it iq) "); /* the formula has no value for a row without any */
+        add_condition(&scores, &g, 2);
+        str_add(&scores, ") S -inf)");
+        const char *text = arena_printf(a, softmax, str_text(&scores));
+        bool proved = seed % 10 == 0;
+        rl_graph *r = fused(a, ir_read(a, "masked", text, (i64)strlen(text)),
+                            seed & 1 ? RL_FUSE_NODE : RL_FUSE_LATE, proved);
+        loops += loops_with_ranges(r);
+        for (u64 cut = 0; cut < 3; cut++)
+            check_worth(r, a, str_text(&scores), (u64)seed + cut);
+        i64 assumptions = 0;
+        if (proved)
+            prove_all(r, a, &assumptions, NULL);
+        assert_int_equal(assumptions, 0);
+        arena_free(a);
+    }
+    assert_true(loops > 2 * count);
     eqf_ctx_free(ctx);
 }
 
@@ -284,9 +354,11 @@ static void derivations(void **state)
     eqf_ctx_free(ctx);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    i64 count = argc > 1 ? atoll(argv[1]) : 100;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(random_masks, &count),
         cmocka_unit_test(derivations),
         cmocka_unit_test(masks_become_ranges),
         cmocka_unit_test(states_rest),
