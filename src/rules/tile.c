@@ -104,6 +104,48 @@ static bool complete_scalar(rl_graph *g, eqf_class c)
     return any;
 }
 
+static bool has_product(const rl_graph *g, eqf_class c)
+{
+    for (eqf_node n = eqf_next_node(g->engine, c, (eqf_node){0}); n.i;
+         n = eqf_next_node(g->engine, c, n)) {
+        eqf_head head = eqf_node_head(g->engine, n);
+        if (!rl_leaf_of(g, head) && rl_node_label(g, head).op == IR_matmul)
+            return true;
+    }
+    return false;
+}
+
+/* A product of which several parts, or orders, have tiles may be made once and read at their index maps:
+ * its own tiles are wanted too. */
+static bool want_shared(rl_graph *g, arena *scratch, const eqf_node *views, i64 n)
+{
+    typedef struct reading {
+        eqf_class of;
+        eqf_node by;
+    } reading;
+    VEC(reading) all = {0};
+    for (i64 i = 0; i < n; i++) {
+        eqf_class whole = eqf_node_child(g->engine, views[i], 0);
+        for (eqf_node k = eqf_next_node(g->engine, whole, (eqf_node){0}); k.i;
+             k = eqf_next_node(g->engine, whole, k)) {
+            eqf_head head = eqf_node_head(g->engine, k);
+            if (rl_leaf_of(g, head) || ir_row(rl_node_label(g, head).op)->class_ != IR_INDEX)
+                continue;
+            reading x = {eqf_node_child(g->engine, k, 0), k};
+            if (has_product(g, x.of))
+                vec_push(scratch, &all, x);
+        }
+    }
+    bool any = false;
+    for (i64 i = 0; i < all.n; i++)
+        for (i64 k = 0; k < i; k++)
+            if (all.at[k].of.i == all.at[i].of.i && all.at[k].by.i != all.at[i].by.i) {
+                any |= want(g, all.at[i].of);
+                break;
+            }
+    return any;
+}
+
 static bool complete_all(rl_graph *g)
 {
     VEC(eqf_node) views = {0};
@@ -124,6 +166,7 @@ static bool complete_all(rl_graph *g)
         any |= complete(g, views.at[i]);
     for (i64 i = 0; i < scalars.n; i++)
         any |= complete_scalar(g, scalars.at[i]);
+    any |= want_shared(g, scratch, views.at, views.n);
     arena_free(scratch);
     rl_must(g, eqf_rebuild(e));
     return any;

@@ -101,6 +101,51 @@ static void stored_where_it_is_used(void **state)
         fail_msg("%s", last_diag(f).message);
 }
 
+/* What several parts of one product are used for: it is made once, stored, and read at each. */
+static void check_shared(fixture *f, const void *arg)
+{
+    static const struct {
+        const char *text;
+        i64 products; /* that there have to be */
+    } cases[] = {
+        {"(program halves (dims (M 64) (C 512) (H 4) (D 64) (A 32) (B 32) (T 64)) (input X f32 (M C)) "
+         "(parameter W f32 (H D C)) (parameter S f32 (M D)) (parameter Z f32 (M D)) "
+         "(input Q f32 (H M D)) (let k (matmul X W :axis C)) "
+         "(let r (concat (neg (slice k :axis D :start 32 :to A :step 1)) "
+         "(slice k :axis D :start 0 :to B :step 1) :axis (A B) :to D)) "
+         "(output Y (matmul Q (rename (add (mul k S) (mul r Z)) :axis M :to T) :axis D) (H M T)))",
+         2},
+        {"(program packed (dims (M 64) (C 512) (J 96) (D 32) (E 32) (F 32)) (input X f32 (M C)) "
+         "(parameter W f32 (J C)) (let k (matmul X W :axis C)) "
+         "(output Q (exp (slice k :axis J :start 0 :to D :step 1))) "
+         "(output K (sigmoid (slice k :axis J :start 32 :to E :step 1))) "
+         "(output V (tanh (slice k :axis J :start 64 :to F :step 1))))",
+         1},
+    };
+    (void)arg;
+    for (i64 k = 0; k < COUNT_OF(cases); k++) {
+        const ir_program *p = ir_read(f->a, "shared", cases[k].text, (i64)strlen(cases[k].text));
+        ex_report r = candidates_of(f->a, p);
+        i64 found = 0;
+        for (i64 i = 0; i < r.n; i++) {
+            str s = str_new(f->a);
+            ir_print(&s, r.at[i].program);
+            found += count(str_text(&s), "(tile-matmul ") == cases[k].products;
+        }
+        if (!found)
+            fail_msg("%lld: no candidate makes %lld products", (long long)k,
+                     (long long)cases[k].products);
+        check_values(f, p, "shared");
+    }
+}
+
+static void made_once(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_shared, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
 /* A window as one mask inside another: the loop may visit what each of them leaves, or what both do. */
 static void check_window(fixture *f, const void *arg)
 {
@@ -132,7 +177,7 @@ static void the_shortest_list(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(values), TEST(stored_where_it_is_used),
+    const struct CMUnitTest tests[] = {TEST(values), TEST(stored_where_it_is_used), TEST(made_once),
                                        TEST(the_shortest_list)};
     return cmocka_run_group_tests_name("stored", tests, NULL, NULL);
 }
