@@ -15,6 +15,8 @@ typedef struct roles {
     bool *streamed;    /* by term: read once, by a product with one row */
     bool *cut;         /* by atom: has an axis here */
     bool *combined;    /* by atom: a loop here runs over it */
+    bool *multiplied;  /* by term: a product here is made for it */
+    bool *costly;      /* by atom: for each tile of it a product is made anew */
     i64 *least;        /* by atom: fewer lanes cost more than a thread more brings; 0: 1 */
     i64 *lanes;
 } roles;
@@ -54,6 +56,26 @@ static void find_terms(roles *r, u32 root)
             r->combined[node->attr.par.at[i].i] = true;
         for (i64 i = 0; i < node->arg_count; i++)
             r->seen[node->args[i].i] = true;
+    }
+}
+
+/* Dims along which an operand of a product lies whose other operand is made by a product. */
+static void find_costly(roles *r, u32 root)
+{
+    const ir_program *p = r->l->p;
+    for (u32 k = 1; k <= root; k++) {
+        const ir_node *node = &p->nodes.at[k];
+        if (!r->seen[k] || (node->axes.n == 0 && r->l->at[k].where != KN_ABSENT))
+            continue;
+        bool is_product = node->op == IR_tile_matmul || node->op == IR_matmul;
+        r->multiplied[k] = is_product;
+        for (i64 i = 0; i < node->arg_count; i++)
+            r->multiplied[k] |= r->multiplied[node->args[i].i];
+        for (i64 o = 0; is_product && o < 2; o++) {
+            const ir_node *x = &p->nodes.at[node->args[o].i];
+            for (i64 i = 0; i < x->dims.n && r->multiplied[node->args[1 - o].i]; i++)
+                r->costly[x->dims.at[i].i] = true;
+        }
     }
 }
 
@@ -202,15 +224,18 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
     r.streamed = NEW_N(l->a, bool, p->nodes.n);
     r.cut = NEW_N(l->a, bool, p->atoms.n);
     r.combined = NEW_N(l->a, bool, p->atoms.n);
+    r.multiplied = NEW_N(l->a, bool, p->nodes.n);
+    r.costly = NEW_N(l->a, bool, p->atoms.n);
     r.least = NEW_N(l->a, i64, p->atoms.n);
     r.lanes = NEW_N(l->a, i64, p->atoms.n);
     find_terms(&r, root);
+    find_costly(&r, root);
     find_referred(&r, root);
     for (u32 d = 1; d < (u32)p->atoms.n; d++) {
         ir_atom atom = {d};
         i64 n = extent(&r, atom);
         bool outer = ir_has(p->nodes.at[root].dims, atom) && kn_stride(out, atom) != 1;
-        r.lanes[d] = r.cut[d] ? fit(n, outer ? ROWS : LONG) : n;
+        r.lanes[d] = r.cut[d] ? fit(n, !outer ? LONG : r.costly[d] ? WIDE : ROWS) : n;
     }
     for (u32 k = 1; k <= root; k++)
         if (r.seen[k] && (p->nodes.at[k].op == IR_tile_matmul || p->nodes.at[k].op == IR_matmul))
