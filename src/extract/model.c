@@ -228,8 +228,25 @@ static void count_passes(const ir_program *p, u32 root, work *w)
     }
 }
 
-/* Lanes of a tile by atom. Kernels have wide tiles along what one operand of a product has and the other,
- * which is computed, lacks: it is computed again for each. */
+/* Of the dims that operand x of a product has and the other lacks, a tile has lanes along the longest alone;
+ * and none along those that both have and that are not summed. */
+static void limit_rows(const ir_program *p, const ir_node *product, i64 o, work *w)
+{
+    const ir_node *x = ir_get(p, product->args[o]), *y = ir_get(p, product->args[1 - o]);
+    u32 longest = 0;
+    for (i64 i = 0; i < x->axes.n; i++) {
+        u32 d = x->axes.at[i].i;
+        bool is_row = !ir_has(product->attr.axis, x->axes.at[i]) && !ir_has(y->dims, x->axes.at[i]);
+        if (is_row && (!longest || ir_extent(p, x->axes.at[i]) > ir_extent(p, (ir_atom){longest})))
+            longest = d;
+    }
+    for (i64 i = 0; i < x->axes.n; i++)
+        if (!ir_has(product->attr.axis, x->axes.at[i]) && x->axes.at[i].i != longest)
+            w->lanes[x->axes.at[i].i] = 1;
+}
+
+/* Lanes of a tile by atom, as kernels choose them (kernel/lanes.c), roughly. They have wide tiles along what
+ * one operand of a product has and the other, which is computed, lacks: it is computed again for each. */
 static void find_lanes(const ir_program *p, work *w)
 {
     for (i64 d = 0; d < p->atoms.n; d++)
@@ -242,6 +259,11 @@ static void find_lanes(const ir_program *p, work *w)
                 if (!ir_has(x->dims, y->dims.at[i]) && !ir_has(node->attr.axis, y->dims.at[i]))
                     w->lanes[y->dims.at[i].i] = WIDE;
         }
+    }
+    for (i64 k = 0; k < w->terms.n; k++) {
+        const ir_node *node = &p->nodes.at[w->terms.at[k]];
+        for (i64 o = 0; o < 2 && w->used[w->terms.at[k]] && node->op == IR_tile_matmul; o++)
+            limit_rows(p, node, o, w);
     }
 }
 
@@ -260,8 +282,10 @@ static void find_visited(arena *a, const ir_program *p, work *w)
         for (i64 i = 0; i < par.n; i++)
             w->share[par.at[i].i] = MAX(w->share[par.at[i].i], part);
     }
-    for (i64 d = 0; d < p->atoms.n; d++)
-        w->share[d] = w->share[d] > 0 ? w->share[d] : 1;
+    for (u32 d = 1; d < (u32)p->atoms.n; d++) { /* whole tiles are */
+        f64 tile = (f64)w->lanes[d] / (f64)MAX(ir_extent(p, (ir_atom){d}), 1);
+        w->share[d] = w->share[d] > 0 ? MIN(w->share[d] + tile, 1) : 1;
+    }
 }
 
 static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, work *w)
