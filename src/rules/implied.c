@@ -173,7 +173,12 @@ static void list_structure(lister *l)
          "(view ?x :par (meet ?V ?x))", "", "axes whose dim a value lacks cut nothing");
     list(l, "structural", "map-of-less", RL_EXACT, "(map ?x :map ?P)", "?x", "(free (from ?P) ?x)",
          "a map of dims that a value lacks does nothing");
+    l->source = "src/ir/tile.c";
+    list(l, "structural", "view-of-view", RL_EXACT, "(view (view ?x :par ?V) :par ?W)",
+         "(view ?x :par (join ?V ?W))", "", "a view of a view is one view, when a program is made");
     l->source = "src/rules/enter.c";
+    list(l, "structural", "member-of-tuple", RL_EXACT, "(get (tuple ?x ...) ?x)", "?x", "",
+         "tuples leave no e-node");
     list(l, "structural", "spell-square", RL_EXACT, "(mul ?x ?x)", "(square ?x)", "",
          "one spelling when a program is read; (pow ?x 2) likewise");
     list(l, "structural", "spell-recip", RL_REASSOCIATED, "(div 1 ?x)", "(recip ?x)", "",
