@@ -14,7 +14,8 @@ typedef struct run {
     eg_indexes indexes;
     u8 *cut;
     i64 backoff_limit, backoff_ban;
-    double started, deadline; /* deadline < 0: none */
+    double lap;      /* when the part that is timed now began */
+    double deadline; /* < 0: none */
     eqf_stop stop;
     bool stopping;
     bool changed; /* in this iteration */

@@ -54,6 +54,7 @@ typedef struct eg_payload_form {
 typedef struct eg_op {
     u32 name, arity, flags;
     u32 plain; /* head with payload 0, or 0 */
+    u32 nheads;
     eg_normalise normalise;
     void *normalise_user;
     const eg_payload_form *payload;

@@ -88,6 +88,7 @@ u32 eg_lang_head(eg_lang *l, u32 op, u32 payload)
     }
     u32 head = (u32)l->heads.n;
     vec_push(l->a, &l->heads, (eg_headrow){op, payload});
+    l->ops.at[op].nheads++;
     if (2 * l->heads.n > (i64)l->head_mask)
         grow_slots(l, &l->head_slots, &l->head_mask, l->heads.n, 1);
     else

@@ -380,6 +380,12 @@ static inline bool exec_index(machine *m, const step *st, const eg_atom *a, cons
            index_range(m, st, a, x, r->fresh, r->end, i, true);
 }
 
+/* An index knows operators, not heads. */
+static inline bool many_heads(const machine *m, const eg_atom *a)
+{
+    return m->g->lang->ops.at[a->op].nheads > 1;
+}
+
 /* The index of an atom's operator by class, once walking lists has cost about as much as making it;
  * `work`: what a walk costs now. */
 static inline const eg_class_index *class_index(machine *m, const step *st, const eg_atom *a,
@@ -387,7 +393,7 @@ static inline const eg_class_index *class_index(machine *m, const step *st, cons
 {
     eg_search *s = m->s;
     const eg_class_index *x = m->index[st->atom];
-    if (LIKELY(x != NULL) || !s->indexes || !m->indexable[st->atom])
+    if (LIKELY(x != NULL) || !s->indexes || !a->indexable || many_heads(m, a))
         return x;
     return m->index[st->atom] =
                eg_index_ask(m->g, s->indexes, a->op, EG_ROOT, a->watch, m->w, s->wide, work);
@@ -398,10 +404,10 @@ static inline const eg_class_index *up_index(machine *m, const step *st, const e
                                              u32 work)
 {
     eg_search *s = m->s;
-    if (!s->indexes || !m->indexable[st->atom] || a->commutative)
+    if (!s->indexes || !a->indexable || a->commutative)
         return NULL;
     const eg_class_index **x = &m->up[st->atom][slot];
-    if (LIKELY(*x != NULL))
+    if (LIKELY(*x != NULL) || many_heads(m, a))
         return *x;
     return *x = eg_index_ask(m->g, s->indexes, a->op, slot, a->watch, m->w, s->wide, work);
 }
@@ -656,19 +662,11 @@ void eg_search_run(eg_search *s)
         return;
     if (s->indexes && !eg_index_room(g, s->indexes, 2 * natoms))
         s->indexes = NULL; /* lists do */
-    m.inner = 0;
     for (u32 k = 0; k < natoms; k++) {
-        for (u32 i = 0; i < natoms; i++) {
-            for (u32 j = 0; j < r->atoms.at[i].arity; j++)
-                m.inner |= (u32)(r->atoms.at[i].kids[j] == r->atoms.at[k].cvar) << k;
-        }
         m.work[k] = 0;
         m.index[k] = NULL;
         memset(m.up[k], 0, sizeof m.up[k]);
         m.pair[k] = (eg_pair_index){0};
-        const eg_atom *a = &r->atoms.at[k];
-        m.indexable[k] = a->head && a->arity >= 1 && a->arity <= 4 &&
-                         !g->lang->ops.at[a->op].payload;
     }
     if (!s->watermark || s->full) {
         m.w = 0;

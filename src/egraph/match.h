@@ -50,7 +50,6 @@ typedef struct machine {
     const eg_headrow *heads;
     u32 w; /* watermark */
     bool need_new;
-    u32 inner; /* atoms whose class is a child of another atom */
     u32 nplans, swaps;
     u64 ticks, due; /* work so far, when to poll next */
     i64 variant;
@@ -61,7 +60,6 @@ typedef struct machine {
     u32 fixed_swaps;
     u64 work[EG_MAX_ATOMS]; /* spent on lists where a pair index would answer */
     eg_pair_index pair[EG_MAX_ATOMS];
-    bool indexable[EG_MAX_ATOMS]; /* its operator has one head: an index of classes answers */
     const eg_class_index *index[EG_MAX_ATOMS]; /* that answers for the atom; NULL: ask */
     const eg_class_index *up[EG_MAX_ATOMS][4]; /* by child */
     turned turned[EG_MAX_ATOMS];

@@ -47,7 +47,7 @@ u64 eg_plan_atom(machine *m, u32 k, u64 bound, bool first, u8 filter, step *st)
         return 0;
     }
     if (first) { /* classes known now are the fixed ones: their lists can be counted */
-        u64 best = scan * (m->inner >> k & 1 ? 3 : 1); /* going up walks lists, going down may not */
+        u64 best = scan * (a->inner ? 3 : 1); /* going up walks lists, going down may not */
         st->kind = STEP_SCAN;
         if (up >= 0 && up_uses < best) {
             st->kind = STEP_UP;

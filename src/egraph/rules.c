@@ -236,6 +236,18 @@ static void compile_right(scope *s)
         r->make = NULL;
 }
 
+static void note_shapes(eg_rule *r)
+{
+    for (i64 k = 0; k < r->atoms.n; k++) {
+        eg_atom *a = &r->atoms.at[k];
+        a->indexable = a->head && a->arity >= 1 && a->arity <= 4;
+        for (i64 i = 0; i < r->atoms.n; i++) {
+            for (u32 j = 0; j < r->atoms.at[i].arity; j++)
+                a->inner |= r->atoms.at[i].kids[j] == a->cvar;
+        }
+    }
+}
+
 /* What atoms watch: columns whose variable is in another column, too, or is read by a guard; then a
  * change of it can make a match that was not there before. */
 static void watch_columns(eg_rule *r)
@@ -318,6 +330,7 @@ static void finish(scope *s, const sx *at, u32 nleft_vars)
         if (r->site[r->right.at[i].var].atom != EG_ROOT)
             keep_var(r, r->right.at[i].var);
     }
+    note_shapes(r);
     watch_columns(r);
     compile_right(s);
 }

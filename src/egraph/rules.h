@@ -23,7 +23,8 @@ typedef struct eg_term {
 typedef struct eg_atom {
     u32 op; /* EG_OP_CLASSES: a bare variable, any class */
     u32 head, payload_var, arity, cvar;
-    bool commutative;
+    bool commutative, indexable; /* indexable: its head is fixed, it has 1 to 4 operands */
+    bool inner;                  /* its class is a child of an atom */
     u32 watch; /* changes of a tuple that can make a match (S_MADE …) */
     u32 *kids; /* variables */
 } eg_atom;

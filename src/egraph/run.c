@@ -151,8 +151,16 @@ static bool banned(const run *r, i64 iteration, i64 *earliest)
     return *earliest != INT64_MAX;
 }
 
-/* Reading the clock takes as long as a small search: what little rules did before counts for the
- * first that makes it this much work. */
+/* Reading the clock takes as long as a small search, so the parts of a run share their readings. */
+static double lap(run *r, double *seconds)
+{
+    double now = now_s();
+    *seconds += now - r->lap;
+    r->lap = now;
+    return now;
+}
+
+/* What little rules did before counts for the first that makes it this much work. */
 enum { WORTH_TIMING = 64 };
 
 /* What passed since `before` was for rule i. Returns the time. */
@@ -166,7 +174,7 @@ static double count_seconds(run *r, u32 i, double before)
 static void iterate(run *r, i64 iteration)
 {
     eg *g = r->g;
-    double t0 = now_s(), before = t0;
+    double before = r->lap;
     u64 work = 0;
     r->changed = false;
     for (u32 i = 0; i < r->nrules && !r->stopping; i++) {
@@ -177,15 +185,13 @@ static void iterate(run *r, i64 iteration)
         work = 0;
     }
     eg_index_drop(g, &r->indexes);
-    double t1 = now_s();
-    r->report.search_s += t1 - t0;
+    before = lap(r, &r->report.search_s);
     if (r->stopping) { /* nothing applied: every rule keeps its watermark */
         for (u32 i = 0; i < r->nrules; i++)
             eg_matches_free(g, &r->matches[i]);
         return;
     }
     g->now++;
-    before = t1;
     work = 0;
     for (u32 i = 0; i < r->nrules; i++) {
         if (r->matches[i].count) {
@@ -207,14 +213,12 @@ static void iterate(run *r, i64 iteration)
     }
     for (u32 i = 0; i < r->nrules; i++)
         eg_matches_free(g, &r->matches[i]);
-    double t2 = now_s();
-    r->report.apply_s += t2 - t1;
+    lap(r, &r->report.apply_s);
 }
 
 static void rebuild(run *r, i64 margin)
 {
     eg *g = r->g;
-    double t0 = now_s();
     g->options.limits.bytes += margin;
     eqf_status s = eg_rebuild(g);
     g->options.limits.bytes -= margin;
@@ -228,7 +232,7 @@ static void rebuild(run *r, i64 margin)
         eg_stop_for(r, EQF_STOP_ERROR);
         r->status = s;
     }
-    r->report.rebuild_s += now_s() - t0;
+    lap(r, &r->report.rebuild_s);
 }
 
 static void loop(run *r, i64 margin)
@@ -251,6 +255,8 @@ static void loop(run *r, i64 margin)
         }
         if (eg_poll(r))
             return;
+        if (r->sched->goal || r->sched->after)
+            r->lap = now_s(); /* the caller's time is not ours */
         iterate(r, it);
         rebuild(r, margin);
         r->report.changed |= r->changed;
@@ -281,8 +287,7 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
     run r = {.g = g, .rules = rules, .nrules = n, .sched = schedule ? schedule : &defaults};
     r.backoff_limit = r.sched->backoff_limit > 0 ? r.sched->backoff_limit : 1000;
     r.backoff_ban = r.sched->backoff_ban > 0 ? r.sched->backoff_ban : 5;
-    double t0 = now_s();
-    r.started = t0;
+    double t0 = r.lap = now_s();
     r.deadline = g->options.limits.seconds >= 0 ? t0 + g->options.limits.seconds : -1;
     *out = (eqf_run_report){.stop = EQF_STOP_ERROR};
     i64 size = (i64)(sizeof *r.matches + sizeof *r.state + 1) * MAX(n, 1);
@@ -308,11 +313,9 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
     }
     eg_index_free(g, &r.indexes);
     eg_spare_free(g);
-    double before_trim = now_s();
     eg_trim(g);
-    r.report.rebuild_s += now_s() - before_trim;
+    r.report.total_s = lap(&r, &r.report.rebuild_s) - t0;
     r.report.stop = r.stop;
-    r.report.total_s = now_s() - t0;
     *out = r.report;
     eg_free(g, block, size);
     g->scratch_bytes -= size;

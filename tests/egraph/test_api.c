@@ -51,6 +51,59 @@ static void test_example(void **state)
 
 /* ---- analyses, guards, limits --------------------------------------------------------------- */
 
+/* Heads of one operator with other payloads are other e-nodes, however many are looked through: many
+ * members of a class on the way down, many users on the way up. */
+static void test_payloads(void **state)
+{
+    (void)state;
+    enum { CLASSES = 300, MEMBERS = 20 };
+    static const char *const rules_text[] = {"(rule down (g (f ?x)) => (hit ?x))",
+                                             "(rule up (f (k ?x)) => (hit ?x))"};
+    for (int k = 0; k < 4; k++) {
+        bool up = k & 1;
+        eqf_ctx *ctx = eqf_ctx_new(NULL);
+        eqf_lang *lang;
+        eqf_rules *rules;
+        eqf_egraph *g;
+        eqf_op f, over;
+        OK(eqf_lang_new(ctx, &lang));
+        OK(eqf_rules_load(lang, "rules", TEXT(rules_text[up]), &rules));
+        OK(eqf_lang_op(lang, "f", 1, 0, &f));
+        OK(eqf_lang_op(lang, up ? "k" : "g", 1, 0, &over));
+        eqf_options o = {.limits = {.iterations = 1, .nodes = -1, .bytes = -1, .seconds = -1}};
+        OK(eqf_egraph_new(lang, &o, &g));
+        eqf_head head, plain;
+        OK(eqf_head_of(lang, over, 0, &plain));
+        for (int i = 0; i < CLASSES; i++) {
+            char name[32];
+            eqf_class leaf, c = {0}, made;
+            snprintf(name, sizeof name, "x%d", i);
+            OK(eqf_add_text(g, TEXT(name), &leaf));
+            if (up)
+                OK(eqf_add(g, plain, &leaf, 1, &c));
+            for (uint32_t j = 0; j < MEMBERS; j++) { /* one of each class has payload 0 */
+                OK(eqf_head_of(lang, f, j, &head));
+                OK(eqf_add(g, head, up ? &c : &leaf, 1, &made));
+                if (!up && j)
+                    OK(eqf_union(g, c, made, TEXT("one"), NULL));
+                else if (!up)
+                    c = made;
+            }
+            if (!up)
+                OK(eqf_add(g, plain, &c, 1, &made));
+        }
+        eqf_schedule s = {.scheduler = EQF_SIMPLE,
+                          .match = k < 2 ? EQF_MATCH_FULL : EQF_MATCH_DELTA};
+        eqf_run_report r;
+        OK(eqf_run(g, rules, &s, &r));
+        assert_int_equal(r.matches, CLASSES);
+        eqf_egraph_free(g);
+        eqf_rules_free(rules);
+        eqf_lang_free(lang);
+        eqf_ctx_free(ctx);
+    }
+}
+
 typedef struct parity {
     u64 value; /* 0 unknown, 1 even, 2 odd */
 } parity;
@@ -473,6 +526,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_example),   cmocka_unit_test(test_analysis),
+        cmocka_unit_test(test_payloads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_intact),
         cmocka_unit_test(test_extraction), cmocka_unit_test(test_output),
     };
