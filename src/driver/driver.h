@@ -221,7 +221,8 @@ typedef struct timing {
 /* Runs until about `seconds` are over, at least 3 times. */
 timing bench_run(arena *a, rt_exec *e, const void *const *inputs, void *const *outputs, f64 seconds,
                  const volatile bool *cancel);
-/* Two packages of one boundary in turns, a few milliseconds each. */
+/* Two packages of one boundary in turns, a few milliseconds each; where the second is no slower by much
+ * and runs are long, for up to 15 times the seconds. */
 void bench_pair(arena *a, rt_exec *const e[2], const void *const *inputs, void *const *outputs,
                 f64 seconds, timing out[2]);
 typedef struct plan_work {
