@@ -42,6 +42,8 @@ static bool passes(void *user, const eqf_egraph *e, const eqf_class *args)
     const rl_generated *r = user;
     firing f = firing_of(r, args);
     (void)e;
+    if (r->op == IR_rename) /* also of what is read: its tiles are one class */
+        return f.whole.kind == IR_A_VALUE && !f.whole.axes;
     if (!is_computed(&f.whole) || r->g->payloads.at[f.inner.payload].par)
         return false;
     if (r->split)
@@ -184,6 +186,8 @@ static void generate_for(rl_graph *g, eqf_op op)
 {
     static const ir_op outer[] = {IR_view, IR_rename, IR_slice, IR_splitdim};
     rl_transfer how = rl_transfer_of(g->operators.at[op.i].op);
+    if (g->operators.at[op.i].op == IR_rename)
+        generate(g, IR_rename, 0, false, op);
     if (how == RL_NO_TRANSFER || how == RL_STOPS || how == RL_MOVES ||
         g->lang->ops.at[op.i].arity > MOST_OPERANDS)
         return;

@@ -173,6 +173,8 @@ static void list_structure(lister *l)
          "(view ?x :par (meet ?V ?x))", "", "axes whose dim a value lacks cut nothing");
     list(l, "structural", "map-of-less", RL_EXACT, "(map ?x :map ?P)", "?x", "(free (from ?P) ?x)",
          "a map of dims that a value lacks does nothing");
+    list(l, "structural", "rename.rename", RL_EXACT, "(rename (rename ?x :map ?P) :map ?Q)",
+         "(rename ?x :map PQ)", "", "a renaming of a renaming is one");
     l->source = "src/ir/tile.c";
     list(l, "structural", "view-of-view", RL_EXACT, "(view (view ?x :par ?V) :par ?W)",
          "(view ?x :par (join ?V ?W))", "", "a view of a view is one view, when a program is made");

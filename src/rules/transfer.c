@@ -10,6 +10,7 @@
  *     (view (matmul a b :axis K) V)     = (reduce + (tile-matmul (view a V+K) (view b V+K)) :par K)
  *     (view (gather x i ... :axis K) V) = (gather (view x V-K) (view i V) ... :axis K)
  *     (map (op x ...))                  = (op (map x) ...)
+ *     (rename (rename x))               = (rename x)
  *     (reduce R x :axis K+k)            = (reduce R (reduce R (splitdim k x) :axis K+k.i) :axis
  * k.o)
  *
@@ -119,11 +120,54 @@ static rl_built map_operand(const passing *p, ir_op outer, u32 payload, rl_built
     return make(p, outer, IR_NO_REDUCER, payload, &x, 1);
 }
 
+static ir_atom renamed(const ir_attr *map, ir_atom d)
+{
+    for (i64 i = 0; i < map->axis.n; i++)
+        if (map->axis.at[i].i == d.i)
+            return map->to.at[i];
+    return d;
+}
+
+/* Adds a pair, by `from` ascending as programs have them. */
+static void add_pair(ir_atom *from, ir_atom *to, i64 *n, ir_atom x, ir_atom y)
+{
+    i64 j = *n;
+    if (x.i == y.i)
+        return;
+    for (; j > 0 && from[j - 1].i > x.i; j--) {
+        from[j] = from[j - 1];
+        to[j] = to[j - 1];
+    }
+    from[j] = x;
+    to[j] = y;
+    (*n)++;
+}
+
+/* A renaming of a renaming is one. */
+static u32 pass_renaming(const passing *p, u32 payload, const rl_shape *x)
+{
+    const ir_attr *outer = &p->g->payloads.at[payload].attr;
+    const ir_attr *inner = &p->g->payloads.at[x->payload].attr;
+    ir_atom *from = NEW_N(p->g->a, ir_atom, inner->axis.n + outer->axis.n);
+    ir_atom *to = NEW_N(p->g->a, ir_atom, inner->axis.n + outer->axis.n);
+    i64 n = 0;
+    for (i64 i = 0; i < inner->axis.n; i++)
+        add_pair(from, to, &n, inner->axis.at[i], renamed(outer, inner->to.at[i]));
+    for (i64 i = 0; i < outer->axis.n; i++)
+        if (!ir_has(inner->to, outer->axis.at[i]))
+            add_pair(from, to, &n, outer->axis.at[i], outer->to.at[i]);
+    ir_attr map = {.axis = {from, n}, .to = {to, n}};
+    return n ? make(p, IR_rename, IR_NO_REDUCER, rl_payload_id(p->g, IR_rename, map), x->kids, 1).id
+             : x->kids[0].id;
+}
+
 static u32 pass_map(const passing *p, ir_op outer, u32 payload, const rl_shape *x)
 {
     const rl_payload *own = &p->g->payloads.at[x->payload], *map = &p->g->payloads.at[payload];
     rl_transfer how = rl_transfer_of(x->op);
     rl_built kids[RL_MAX_VARS];
+    if (outer == IR_rename && x->op == IR_rename)
+        return pass_renaming(p, payload, x);
     if (how == RL_NO_TRANSFER || how == RL_STOPS || how == RL_MOVES)
         return 0;
     if (how != RL_POINTWISE && (own->axis & (map->axis | map->to))) /* it would be captured */

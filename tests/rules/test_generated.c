@@ -114,6 +114,12 @@ static void add_outputs(trial *t, ir_term y)
         ir_atom k = d.at[i], to = twin(t, k);
         wide_output(p, arena_printf(t->a, "renamed%lld", (long long)i),
                     ir_rename(p, y, (ir_atoms){&k, 1}, (ir_atoms){&to, 1}));
+        ir_atom other = i + 1 < d.n ? d.at[i + 1] : k; /* and back, with a second one or without */
+        ir_atom names[2] = {to, other}, back[2] = {k, twin(t, other)};
+        wide_output(p, arena_printf(t->a, "twice%lld", (long long)i),
+                    ir_rename(p, p->outputs.at[p->outputs.n - 1].term,
+                              (ir_atoms){names, 1 + (other.i != k.i)},
+                              (ir_atoms){back, 1 + (other.i != k.i)}));
         i64 one = 1, start = ir_extent(p, k) - 2;
         ir_atoms two = {&t->atom[3], 1}; /* extent 2 */
         wide_output(p, arena_printf(t->a, "sliced%lld", (long long)i),

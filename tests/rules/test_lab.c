@@ -67,7 +67,7 @@ static i64 try_text(arena *a, const char *name, const char *sides, const char *w
 static bool is_rule(const rl_implied *r)
 {
     static const char *const not_[] = {"...", " R ",       "(op ",    "(map ", "(loop ",
-                                       "(get ", "splitdim", ":axis outer", "?K+?L"};
+                                       "(get ", "splitdim", ":axis outer", "?K+?L", " PQ"};
     for (i64 i = 0; i < COUNT_OF(not_); i++)
         if (strstr(r->left, not_[i]) || strstr(r->right, not_[i]))
             return false;
