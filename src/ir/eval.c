@@ -139,6 +139,8 @@ static void check_input(const eval *e, i64 index, const tensor *t)
 }
 
 typedef struct widening {
+    const eval *e;
+    const nest *t; /* operands: the value, the stored tensor */
     const tensor *from;
     value *to;
 } widening;
@@ -146,11 +148,19 @@ typedef struct widening {
 static void widen_row(void *user, i64 n, const i64 *offset)
 {
     const widening *w = user;
-    for (i64 j = offset[0]; j < offset[0] + n; j++)
-        if (w->to->is_float)
-            w->to->f[j] = tensor_get_f64(w->from, j);
-        else
-            w->to->i[j] = tensor_get_i64(w->from, j);
+    i64 to = offset[0], at = offset[1], step = nest_step(w->t, 1);
+    if (w->from->type == DT_f32) {
+        const f32 *from = w->from->data;
+        for (i64 j = 0; j < n; j++)
+            w->to->f[to + j] = (f64)from[at + j * step];
+    } else if (w->to->is_float) {
+        for (i64 j = 0; j < n; j++)
+            w->to->f[to + j] = tensor_get_f64(w->from, at + j * step);
+    } else {
+        for (i64 j = 0; j < n; j++)
+            w->to->i[to + j] = tensor_get_i64(w->from, at + j * step);
+    }
+    eval_settle(w->e, w->to, to, n);
 }
 
 static void load(eval *e, u32 k)
@@ -173,17 +183,9 @@ static void load(eval *e, u32 k)
         stored.data = arena_alloc(e->scratch, tensor_bytes(e->ctx, &stored));
         e->p->source.read(e->p->source.user, e->ctx, index, stored.data);
     }
-    nest flat = {.operands = 1};
-    nest_add(&flat, dense.count, (i64[]){1});
     nest t = nest_over(e, v->dims, (const value *[]){v, &dense}, 2);
-    bool is_in_order = t.rank == 0 || (t.rank == 1 && t.stride[1][0] == 1);
-    if (!is_in_order)
-        dense.p = NEW_N(e->scratch, i64, dense.count);
-    widening w = {&stored, &dense};
-    nest_run(e, &flat, 1, widen_row, &w);
-    if (!is_in_order)
-        nest_copy(e, &t, v->p, dense.p);
-    eval_settle(e, v, 0, v->count);
+    widening w = {e, &t, &stored, v};
+    nest_run(e, &t, 1, widen_row, &w);
 }
 
 static void store(eval *e, i64 index, arena *out, tensor *result)
