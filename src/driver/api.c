@@ -246,7 +246,7 @@ const eqf_tensor *model_inputs(arena *a, const rt_model *m)
             continue;
         }
         t.data = rt_big_alloc(a, (i64)inputs[i].bytes);
-        rt_seeded(ctx, &t, (u64)package->seed, package->ranges.at[i]);
+        rt_seeded(ctx, &t, (u64)package->seed, package->ranges.at[i], NULL);
         inputs[i].data = t.data;
     }
     return inputs;
@@ -424,7 +424,7 @@ static void check_computed(check *k, eqf_program *program, const void *const *in
         eqf_throw(ctx, EQF_E_TYPE, program->path, NULL,
                   "is another program than the one that %s was made from (%s)",
                   rt_model_directory(k->m), package->source);
-    const tensor *data = program_data(program);
+    const tensor *data = program_data(program, threads);
     if (strcmp(program->data_digest, package->parameters_digest) != 0)
         eqf_throw(ctx, EQF_E_DATA, program->path, NULL,
                   "has other parameters than the ones that %s was made with",

@@ -93,7 +93,7 @@ const i64 *program_shape(const eqf_program *p, const ir_port *port);
 void program_check_sizes(const eqf_program *p);
 /* A tensor for each input port: user inputs from --inputs or seeded, the others from the archive,
  * the weights file, or seeded in a text without one. Loads them once. */
-const tensor *program_data(eqf_program *p);
+const tensor *program_data(eqf_program *p, pool *threads);
 /* Data is mapped where it can be, so a file that is written to in place takes it away. Throws EQF_E_IO
  * when that happened: what was made of the data belongs to no program. */
 void program_expect_unchanged(const eqf_program *p);

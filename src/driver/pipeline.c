@@ -46,11 +46,11 @@ static void optimize(making *m, const char *path)
     m->rules = rulebook_join(m->shared, m->options.rules, (i64)m->options.rule_count,
                              m->options.force, m->program->seed, m->options.cancel);
     m->compiler = tn_probe(m->a, m->options.compiler, m->options.cancel);
-    make_begin(m, "loading data");
-    m->data = program_data(m->program);
     m->pool = m->threads > 1 ? pool_new(m->ctx, m->threads) : NULL;
     if (m->pool)
         arena_defer(m->a, free_pool, m->pool);
+    make_begin(m, "loading data");
+    m->data = program_data(m->program, m->pool);
     m->subgraphs = m->distinct_subgraphs = 1;
     m->objects = pk_directory(pk_begin(m->a, path)); /* never committed */
     m->refused = NEW(m->a, named_files);

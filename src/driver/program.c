@@ -400,7 +400,8 @@ void program_expect_unchanged(const eqf_program *p)
     }
 }
 
-static void load_port(eqf_program *p, i64 i, const tensor *given, i64 n, const char *file)
+static void load_port(eqf_program *p, i64 i, const tensor *given, i64 n, const char *file,
+                      pool *threads)
 {
     const ir_port *port = &p->ir->inputs.at[i];
     tensor *t = &p->data[i];
@@ -422,12 +423,12 @@ static void load_port(eqf_program *p, i64 i, const tensor *given, i64 n, const c
     eqf_about(p->ctx, p->path, t->name);
     t->data = rt_big_alloc(p->a, tensor_bytes(p->ctx, t));
     if (!is_stored)
-        rt_seeded(p->ctx, t, p->seed, p->ranges[i]);
+        rt_seeded(p->ctx, t, p->seed, p->ranges[i], threads);
     else if (tensor_count(p->ctx, t->rank, t->shape) > 0)
         source->read(source->user, p->ctx, i, t->data);
 }
 
-const tensor *program_data(eqf_program *p)
+const tensor *program_data(eqf_program *p, pool *threads)
 {
     if (p->data)
         return p->data;
@@ -441,10 +442,10 @@ const tensor *program_data(eqf_program *p)
     TRY (p->ctx, t) {
         for (i64 i = 0; i < ir->inputs.n; i++) {
             if (ir->inputs.at[i].role == IR_INPUT) {
-                load_port(p, i, p->inputs, p->input_count, p->inputs_path);
+                load_port(p, i, p->inputs, p->input_count, p->inputs_path, threads);
                 continue;
             }
-            load_port(p, i, p->weights, p->weight_count, p->weights_path);
+            load_port(p, i, p->weights, p->weight_count, p->weights_path, threads);
             char digest[33];
             digest_hex(data[i].data, tensor_bytes(p->ctx, &data[i]), digest);
             str_add(&digests, digest);

@@ -1,7 +1,7 @@
 /* plan.json: printed and read here, side by side.
  *
  * The file starts with a head of fixed length,
- *     {"format":"equiforge-plan","version":1,"digest":"<32 hexadecimal digits>",
+ *     {"format":"equiforge-plan","version":2,"digest":"<32 hexadecimal digits>",
  * whose digest covers every byte after it; so damage in the plan itself is found before it is
  * parsed, and another version is named even when the rest means something else. The reader trusts
  * nothing that it can check: indices, offsets and sizes are verified against one another. */

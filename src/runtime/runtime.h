@@ -13,7 +13,7 @@
 
 /* ---- the package's description (plan_json.c) ------------------------------------------------- */
 
-#define RT_PLAN_VERSION 1
+#define RT_PLAN_VERSION 2
 #define RT_PLAN_FILE "plan.json"
 #define RT_WEIGHTS_FILE "weights.bin"
 #define RT_CHECK_FILE "check.safetensors"
@@ -124,7 +124,7 @@ void rt_prepare(eqf_ctx *ctx, const rt_plan *plan, const rt_kernel *kernels,
                 const void *const *sources, u8 *image, pool *threads);
 
 /* Fills `t` (name, type, shape and data set) as rt_range says; equal seeds and names, equal values,
- * whatever the other inputs are. */
-void rt_seeded(eqf_ctx *ctx, tensor *t, u64 seed, rt_range range);
+ * whatever the other inputs and however many threads (NULL: the caller's) there are. */
+void rt_seeded(eqf_ctx *ctx, tensor *t, u64 seed, rt_range range, pool *threads);
 
 #endif

@@ -70,28 +70,46 @@ static void test_seeded(void **state)
     static u8 b[N];
     tensor tx = {"x", DT_f32, 1, shape, x}, ty = {"x", DT_f32, 1, shape, y};
     tensor tk = {"k", DT_i64, 1, shape, k}, tb = {"b", DT_bool, 1, shape, b};
-    rt_seeded(ctx, &tx, 3, (rt_range){.high = 7});
-    rt_seeded(ctx, &ty, 3, (rt_range){.high = 7});
+    rt_seeded(ctx, &tx, 3, (rt_range){.high = 7}, NULL);
+    rt_seeded(ctx, &ty, 3, (rt_range){.high = 7}, NULL);
     assert_memory_equal(x, y, sizeof x);
+    pool *threads = pool_new(ctx, 3);
+    memset(y, 0, sizeof y);
+    rt_seeded(ctx, &ty, 3, (rt_range){.high = 7}, threads);
+    assert_memory_equal(x, y, sizeof x);
+    pool_free(threads);
     ty.name = "y";
-    rt_seeded(ctx, &ty, 3, (rt_range){.high = 7});
+    rt_seeded(ctx, &ty, 3, (rt_range){.high = 7}, NULL);
     assert_memory_not_equal(x, y, sizeof x);
-    f64 sum = 0, squares = 0;
+    /* Moments of the normal distribution; neighbours know nothing of one another, nor do the halves
+     * of the draw that elements i and i + 64 share. */
+    f64 sum = 0, squares = 0, fourths = 0, positive = 0, next = 0, pair = 0, pair_squares = 0;
     for (int i = 0; i < N; i++) {
-        assert_true(isfinite(x[i]));
-        sum += (f64)x[i];
-        squares += (f64)x[i] * (f64)x[i];
+        f64 z = (f64)x[i], other = (f64)x[(i + 64) % N];
+        assert_true(isfinite(z));
+        sum += z;
+        squares += z * z;
+        fourths += z * z * z * z;
+        positive += z > 0;
+        next += z * (f64)x[(i + 1) % N];
+        pair += z * other;
+        pair_squares += z * z * other * other;
     }
     assert_true(fabs(sum / N) < 0.05);
     assert_true(fabs(squares / N - 1) < 0.05);
-    rt_seeded(ctx, &tx, 3, (rt_range){.is_bounded = true, .from = -0.25, .to = 4});
+    assert_true(fabs(fourths / N - 3) < 0.3);
+    assert_true(fabs(positive / N - 0.5) < 0.02);
+    assert_true(fabs(next / N) < 0.05);
+    assert_true(fabs(pair / N) < 0.05);
+    assert_true(fabs(pair_squares / N - 1) < 0.1);
+    rt_seeded(ctx, &tx, 3, (rt_range){.is_bounded = true, .from = -0.25, .to = 4}, NULL);
     f64 least = (f64)INFINITY, most = -(f64)INFINITY;
     for (int i = 0; i < N; i++) {
         least = fmin(least, (f64)x[i]);
         most = fmax(most, (f64)x[i]);
     }
     assert_true(least >= -0.25 && least < -0.2 && most <= 4 && most > 3.9);
-    rt_seeded(ctx, &tk, 3, (rt_range){.low = -2, .high = 3});
+    rt_seeded(ctx, &tk, 3, (rt_range){.low = -2, .high = 3}, NULL);
     bool seen[6] = {false};
     for (int i = 0; i < N; i++) {
         assert_in_range(k[i] + 2, 0, 5);
@@ -99,12 +117,12 @@ static void test_seeded(void **state)
     }
     for (int i = 0; i < 6; i++)
         assert_true(seen[i]);
-    rt_seeded(ctx, &tk, 3, (rt_range){.low = INT64_MIN, .high = INT64_MAX});
+    rt_seeded(ctx, &tk, 3, (rt_range){.low = INT64_MIN, .high = INT64_MAX}, NULL);
     i64 negative = 0;
     for (int i = 0; i < N; i++)
         negative += k[i] < 0;
     assert_in_range(negative, N / 3, 2 * N / 3);
-    rt_seeded(ctx, &tb, 3, (rt_range){.high = 7});
+    rt_seeded(ctx, &tb, 3, (rt_range){.high = 7}, NULL);
     i64 ones = 0;
     for (int i = 0; i < N; i++) {
         assert_in_range(b[i], 0, 1);

@@ -151,7 +151,7 @@ static void test_forged(void **state)
         const char *from, *to;
         eqf_status status;
     } cases[] = {
-        {"\"version\":1", "\"version\":2", EQF_E_UNSUPPORTED},
+        {"\"version\":2", "\"version\":1", EQF_E_UNSUPPORTED},
         {"equiforge-plan", "equiforge-plot", EQF_E_NOT_OURS},
         {"kernels/abc.so", "kernels/../abc.so", EQF_E_PARSE},
         {"\"name\":\"weights.bin\"", "\"name\":\"/etc/passwd\"", EQF_E_PARSE},
