@@ -238,6 +238,23 @@ static bool divides(const ir_program *p, const ir_node *n)
     return is_division && dtype_kind_of((dtype)ir_get(p, n->args[1])->dtype) == DK_INT;
 }
 
+/* Of a float that nothing bounds: unit variance (rt_range), but for matrices that stand in for learned
+ * ones. Through those values would grow layer by layer, and rounding with them: their deviation is that
+ * of a layer as long as the longest dim. */
+static rt_range unbounded(const ir_port *port)
+{
+    rt_range r = {.high = DEFAULT_HIGH};
+    i64 longest = 1;
+    for (i64 i = 0; i < port->rank; i++)
+        longest = MAX(longest, port->dims[i].extent);
+    if (port->role == IR_INPUT || port->rank < 2)
+        return r;
+    r.is_bounded = true;
+    r.to = sqrt(3 / (f64)longest);
+    r.from = -r.to;
+    return r;
+}
+
 rt_range *driver_ranges(arena *a, const ir_program *p)
 {
     walk w = {p, NEW_N(a, demand, p->nodes.n), NEW_N(a, u64, p->nodes.n)};
@@ -262,8 +279,8 @@ rt_range *driver_ranges(arena *a, const ir_program *p)
         if (p->inputs.at[i].term.i)
             d = w.terms[p->inputs.at[i].term.i];
         if (dtype_is_float((dtype)p->inputs.at[i].dtype)) {
-            ranges[i] = (rt_range){
-                .high = DEFAULT_HIGH, .is_bounded = d.any, .from = d.from, .to = d.to};
+            ranges[i] = d.any ? (rt_range){.is_bounded = true, .from = d.from, .to = d.to}
+                              : unbounded(&p->inputs.at[i]);
             continue;
         }
         ranges[i] = d.any ? (rt_range){.low = d.low, .high = d.high}

@@ -329,6 +329,28 @@ static void test_seeded_indices(void **state)
     }
 }
 
+/* Matrices that were drawn keep the size of what goes through many of them. */
+static void test_seeded_matrices(void **state)
+{
+    (void)state;
+    built b = build("(program chain (dims (A 48) (B 64) (C 48) (D 64) (E 48) (F 64))\n"
+                    "  (parameter p f32 (A B)) (parameter q f32 (B C)) (parameter r f32 (C D))\n"
+                    "  (parameter s f32 (D E)) (parameter t f32 (E F)) (input x f32 (A))\n"
+                    "  (output y (matmul (matmul (matmul (matmul (matmul x p) q) r) s) t) (F)))\n");
+    eqf_tensors *inputs;
+    expect_ok(eqf_model_inputs(ctx, b.m, &inputs));
+    float y[64];
+    const void *in[] = {eqf_tensors_get(inputs, 0).data};
+    void *out[] = {y};
+    expect_ok(eqf_exec_run(b.e, in, out));
+    double squares = 0;
+    for (int i = 0; i < 64; i++)
+        squares += (double)y[i] * (double)y[i] / 64;
+    assert_true(squares > 0.01 && squares < 10);
+    eqf_tensors_free(inputs);
+    done(b);
+}
+
 static void test_check(void **state)
 {
     (void)state;
@@ -611,7 +633,7 @@ int main(void)
         TEST(test_queries),      TEST(test_values),
         TEST(test_copies),       TEST(test_empty),
         TEST(test_state),        TEST(test_parameters),
-        TEST(test_indices),      TEST(test_seeded_indices),
+        TEST(test_indices),      TEST(test_seeded_indices), TEST(test_seeded_matrices),
         TEST(test_check),        TEST(test_rounding_decides),
         TEST(test_given_inputs), TEST(test_determinism),
         TEST(test_threads),      TEST(test_errors),
