@@ -235,6 +235,10 @@ typedef struct file_part {
 void file_write_parts(eqf_ctx *ctx, const char *path, const file_part *parts, i64 count);
 /* Writes the pieces to an open file; 0, or errno. */
 int file_put(int fd, const file_part *parts, i64 count);
+/* What is not whole yet stands beside its place as .NAME.equiforge-PID-N, locked by who writes it. If a
+ * file or folder is called so: the length of NAME, and what follows N (""); else -1. */
+#define FILE_MARK ".equiforge-"
+i64 file_temporary(const char *name, const char **rest);
 /* Does `name` in the open folder (or AT_FDCWD) still stand for the open file or folder? To ask after
  * locking it: who held the lock before may use the name for the next one. */
 bool file_is_at(int folder, const char *name, int fd);

@@ -102,23 +102,22 @@ int file_put(int fd, const file_part *parts, i64 count)
  * appears whole or not at all. Its writer holds a lock on it; what a killed one left is unlocked,
  * and the next writer in the same folder removes it. */
 
-#define MARK ".equiforge-"
 #define LONGEST_NAME 200 /* of NAME's beginning: the whole stays within what systems allow */
 
-/* .NAME.equiforge-<digits>-<digits> */
-static bool is_temporary(const char *name)
+i64 file_temporary(const char *name, const char **rest)
 {
-    const char *mark = name[0] == '.' ? strstr(name, MARK) : NULL;
-    for (const char *more = mark; more && (more = strstr(more + 1, MARK));)
+    const char *mark = name[0] == '.' ? strstr(name + 1, FILE_MARK) : NULL;
+    for (const char *more = mark; more && (more = strstr(more + 1, FILE_MARK));)
         mark = more;
     if (!mark)
-        return false;
-    const char *at = mark + strlen(MARK);
+        return -1;
+    const char *at = mark + strlen(FILE_MARK);
     size_t pid = strspn(at, "0123456789");
     if (pid == 0 || at[pid] != '-')
-        return false;
+        return -1;
     size_t n = strspn(at + pid + 1, "0123456789");
-    return n > 0 && at[pid + 1 + n] == 0;
+    *rest = at + pid + 1 + n;
+    return n > 0 ? mark - name - 1 : -1;
 }
 
 bool file_is_at(int folder, const char *name, int fd)
@@ -141,7 +140,8 @@ static void remove_leftovers(int folder)
     struct dirent *e;
     while ((e = readdir(d))) {
         struct stat st;
-        if (!is_temporary(e->d_name))
+        const char *rest;
+        if (file_temporary(e->d_name, &rest) < 0 || *rest)
             continue;
         int fd = openat(folder, e->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0)
@@ -158,7 +158,7 @@ static void remove_leftovers(int folder)
 static int open_temporary(int folder, const char *base, char *name, size_t size)
 {
     for (int attempt = 0; attempt < 100; attempt++) {
-        snprintf(name, size, ".%.*s" MARK "%ld-%d", LONGEST_NAME, base, (long)getpid(), attempt);
+        snprintf(name, size, ".%.*s" FILE_MARK "%ld-%d", LONGEST_NAME, base, (long)getpid(), attempt);
         int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0 && errno == EEXIST)
             continue;

@@ -16,7 +16,7 @@
 #define RENAME_EXCHANGE 2
 #endif
 
-#define MARK ".equiforge-"
+#define ASIDE "-old"
 
 struct pk_writer {
     arena *a;
@@ -24,6 +24,7 @@ struct pk_writer {
     const char *target, *parent, *base; /* target = parent/base */
     const char *directory;              /* the temporary sibling */
     int lock;                           /* descriptor of it, locked */
+    int old;                            /* the same of what it replaces, where that steps aside */
     bool kept;                          /* committed: nothing to remove */
     VEC(rt_file) files;
 };
@@ -77,29 +78,9 @@ static void release(void *p)
         remove_tree(AT_FDCWD, w->directory, 1);
     if (w->lock >= 0)
         close(w->lock);
-    w->lock = -1;
-}
-
-/* Directories for the same target whose writers are gone. */
-static void remove_leftovers(const pk_writer *w)
-{
-    const char *prefix = arena_printf(w->a, ".%s" MARK, w->base);
-    DIR *d = opendir(w->parent);
-    if (!d)
-        io_error(w, w->target, "write, its folder cannot be opened");
-    struct dirent *e;
-    while ((e = readdir(d))) {
-        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
-            continue;
-        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0)
-            continue;
-        /* The name may be that writer's next folder by now. */
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && file_is_at(dirfd(d), e->d_name, fd))
-            remove_tree(dirfd(d), e->d_name, 1);
-        close(fd);
-    }
-    closedir(d);
+    if (w->old >= 0)
+        close(w->old);
+    w->lock = w->old = -1;
 }
 
 /* ---- the target --------------------------------------------------------------------------------
@@ -126,6 +107,38 @@ static bool is_package(const pk_writer *w, const char *folder)
                 memcmp(text, head, sizeof head - 1) == 0;
     close(fd);
     return ours;
+}
+
+/* Removes directories of writers that are gone, for whatever target beside this one. A package that had
+ * stepped aside for one of them goes back to its place. */
+static void remove_leftovers(const pk_writer *w)
+{
+    DIR *d = opendir(w->parent);
+    if (!d)
+        io_error(w, w->target, "write, its folder cannot be opened");
+    struct dirent *e;
+    while ((e = readdir(d))) {
+        const char *rest;
+        i64 length = file_temporary(e->d_name, &rest);
+        bool is_aside = length > 0 && strcmp(rest, ASIDE) == 0;
+        if (length < 0 || (*rest && !is_aside))
+            continue;
+        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        /* A writer that lives has it locked; the name may be that writer's next folder by now. */
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && file_is_at(dirfd(d), e->d_name, fd)) {
+            char base[sizeof e->d_name] = "";
+            memcpy(base, e->d_name + 1, (size_t)length);
+            struct stat st;
+            bool is_missed = is_aside && fstatat(dirfd(d), base, &st, AT_SYMLINK_NOFOLLOW) != 0 &&
+                             is_package(w, arena_printf(w->a, "%s/%s", w->parent, e->d_name));
+            if (!is_missed || renameat(dirfd(d), e->d_name, dirfd(d), base) != 0)
+                remove_tree(dirfd(d), e->d_name, 1);
+        }
+        close(fd);
+    }
+    closedir(d);
 }
 
 static bool is_empty(const char *folder)
@@ -192,14 +205,14 @@ pk_writer *pk_begin(arena *a, const char *path)
     pk_writer *w = NEW(a, pk_writer);
     w->a = a;
     w->ctx = arena_ctx(a);
-    w->lock = -1;
+    w->lock = w->old = -1;
     find_target(w, path);
-    check_target(w);
     remove_leftovers(w);
+    check_target(w);
     arena_defer(a, release, w);
     for (int attempt = 0; attempt < 100; attempt++) {
         const char *name =
-            arena_printf(a, "%s/.%s" MARK "%ld-%d", w->parent, w->base, (long)getpid(), attempt);
+            arena_printf(a, "%s/.%s" FILE_MARK "%ld-%d", w->parent, w->base, (long)getpid(), attempt);
         if (mkdir(name, 0777) != 0) {
             if (errno == EEXIST)
                 continue;
@@ -401,9 +414,12 @@ const char *pk_commit(pk_writer *w)
         if (exchange(w->directory, w->target) == 0) {
             old = w->directory; /* it has that name now, and is removed with the writer */
         } else if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EXDEV) {
-            /* No exchange on this file system: the old one steps aside, unlocked, and comes back
-             * should the second rename fail. */
-            const char *aside = arena_printf(w->a, "%s-old", w->directory);
+            /* No exchange on this file system: the old one steps aside, and comes back should the
+             * second rename fail; should this process die between the two, by the next writer. */
+            const char *aside = arena_printf(w->a, "%s" ASIDE, w->directory);
+            w->old = open(w->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (w->old >= 0)
+                (void)flock(w->old, LOCK_EX | LOCK_NB);
             if (rename(w->target, aside) != 0)
                 io_error(w, w->target, "replace");
             if (rename(w->directory, w->target) != 0) {

@@ -196,6 +196,48 @@ static void test_kill(void **state)
     assert_int_equal(entries(folder), 1); /* and the dead writers' folders are gone */
 }
 
+/* What killed writers of other packages left beside this one goes, too; what nobody here wrote stays. A
+ * package that had stepped aside for a writer that then died is back in its place. */
+static void test_leftovers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pkg", "other", "b.equiforge-1-2", "with space"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            eqf_ctx *mine = eqf_ctx_new(NULL);
+            arena *a = arena_new(mine, 0);
+            char path[128];
+            snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+            pk_writer *w = pk_begin(a, path);
+            hm_write(a, w, "lost");
+            kill(getpid(), SIGKILL);
+        }
+        waitpid(pid, NULL, 0);
+        assert_int_equal(entries(folder), 1); /* the next removes it */
+    }
+    static const char *const strangers[] = {".a.equiforge-", ".a.equiforge-1", ".a.equiforge-1-2x",
+                                            "a.equiforge-1-2", ".equiforge-1-2", ".a.equiforge-x-2"};
+    for (i64 i = 0; i < COUNT_OF(strangers); i++)
+        assert_int_equal(hm_shell("mkdir %s/%s", folder, strangers[i]), 0);
+    assert_int_equal(hm_make(ctx, package, "first"), EQF_OK);
+    assert_int_equal(entries(folder), COUNT_OF(strangers) + 1);
+    assert_int_equal(hm_shell("cd %s && rmdir .a.* .equiforge-1-2 a.*", folder), 0);
+    /* aside, with and without something in its place; what is no package is none to bring back */
+    char other[128];
+    snprintf(other, sizeof other, "%s/other", folder);
+    assert_int_equal(hm_shell("mv %s %s/.pkg.equiforge-7-0-old", package, folder), 0);
+    assert_int_equal(hm_make(ctx, other, "second"), EQF_OK);
+    expect_note("first");
+    assert_int_equal(entries(folder), 2);
+    assert_int_equal(hm_shell("cp -r %s %s/.pkg.equiforge-7-0-old", other, folder), 0);
+    assert_int_equal(hm_shell("mkdir %s/.third.equiforge-7-0-old", folder), 0);
+    assert_int_equal(hm_make(ctx, other, "third"), EQF_OK);
+    expect_note("first");
+    assert_int_equal(entries(folder), 2);
+}
+
 static void test_living_writers_stay(void **state)
 {
     (void)state;
@@ -207,13 +249,16 @@ static void test_living_writers_stay(void **state)
         /* A second one for the same name finishes meanwhile. */
         eqf_ctx *other = eqf_ctx_new(NULL);
         assert_int_equal(hm_make(other, package, "quick"), EQF_OK);
+        char neighbour[128]; /* and one for another name */
+        snprintf(neighbour, sizeof neighbour, "%s/other", folder);
+        assert_int_equal(hm_make(other, neighbour, "quick"), EQF_OK);
         eqf_ctx_free(other);
         pk_commit(w);
     }
     assert_int_equal(t.status, EQF_OK);
     arena_free(a);
     expect_note("slow");
-    assert_int_equal(entries(folder), 1);
+    assert_int_equal(entries(folder), 2);
 }
 
 /* ---- damage -------------------------------------------------------------------------------------
@@ -411,6 +456,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stranger, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_space, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_kill, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_leftovers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_living_writers_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_library_name, set_up, tear_down),
