@@ -118,6 +118,8 @@ typedef struct eqf_program_summary {
     size_t boundary_count;
     double coverage; /* share of the FLOPs inside the optimizable part */
     int64_t flops, bytes;
+    const char *const *notes; /* remarks of the reader, a line each: a schema newer than it knows */
+    size_t note_count;
 } eqf_program_summary;
 /* Belongs to the program. */
 const eqf_program_summary *eqf_program_info(const eqf_program *program);

@@ -148,7 +148,8 @@ typedef struct cli_reading {
 } cli_reading;
 bool cli_read_options(cli_args *args, const char *file, const char *inputs, cli_reading *out);
 void cli_free_reading(cli_reading *reading);
-/* Once all went well: what the files of tensors hold beyond the program that was read. */
+/* Once all went well: remarks of the reader, and what the files of tensors hold beyond the program
+ * that was read. */
 void cli_note_files(cli_args *args, const cli_reading *reading, const eqf_program *program);
 /* That random values stand in for parameters, if they do. */
 void cli_note_seeded(cli_args *args, const cli_reading *reading, const eqf_program *program);

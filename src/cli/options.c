@@ -330,6 +330,10 @@ void cli_note_seeded(cli_args *args, const cli_reading *reading, const eqf_progr
 void cli_note_files(cli_args *args, const cli_reading *reading, const eqf_program *program)
 {
     const eqf_program_summary *s = eqf_program_info(program);
+    for (size_t i = 0; i < s->note_count && i < MOST_NOTED; i++)
+        cli_note(args, s->file, "%s", s->notes[i]);
+    if (s->note_count > MOST_NOTED)
+        cli_note(args, s->file, "and %zu more remarks", s->note_count - MOST_NOTED);
     note_unread(args, reading->options.inputs, s->inputs, s->input_count);
     note_unread(args, reading->options.weights, s->parameters, s->parameter_count);
 }

@@ -237,6 +237,8 @@ static void summarize(eqf_program *p)
     if (!add_i64(count.flops, count.opaque_flops, &s->flops))
         s->flops = INT64_MAX;
     s->bytes = count.bytes;
+    s->notes = r->notes;
+    s->note_count = (size_t)r->n_notes;
     s->coverage = s->flops > 0 ? (f64)count.flops / (f64)s->flops : 1;
 }
 

@@ -185,7 +185,8 @@ static void check_layout(fe_reader *r, arena *scratch, const char *model)
                   "\"%s\": only little-endian archives are read", fe_show(scratch, order, n));
     const char *version = fe_member_text(scratch, ar, "archive_version", SMALL_MEMBER, &n);
     if (version && strcmp(version, "0") != 0)
-        fe_note(r, "archive version \"%s\" is newer than 0", fe_show(scratch, version, n));
+        eqf_throw(z->ctx, EQF_E_UNSUPPORTED, z->file, "archive_version",
+                  "\"%s\": only archives of version 0 are read", fe_show(scratch, version, n));
 }
 
 /* ---- the top of the program JSON ----------------------------------------------------------- */

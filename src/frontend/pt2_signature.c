@@ -56,9 +56,13 @@ static const char **key_texts(tree *t, const fe_js *list, i64 n)
 }
 
 /* Keys of the n children: fields of a named tuple, the keys in a dict's context (a list, or a list
- * inside a list for default dicts and data classes); NULL for sequences. */
+ * inside a list for data classes, or inside an object for default dicts); NULL for sequences. */
 static const char **child_keys(tree *t, const fe_js *context, i64 n)
 {
+    if (n > 0 && fe_js_is_object(context)) {
+        fe_js inner = fe_js_opt(context, "dict_context");
+        return is_key_list(&inner, n) ? key_texts(t, &inner, n) : NULL;
+    }
     if (!fe_js_is_text(context) || n == 0)
         return NULL;
     i64 bytes;

@@ -101,6 +101,8 @@ static const text_case TEXTS[] = {
     {MODEL, "`tensor_values`: {\n    `p_fc_weight`", "`tensor_values`: 3, `other`: {`p_fc_weight`",
      EQF_E_PARSE, MODEL, "expected an object, found an integer"},
     {"byteorder", "little", "big", EQF_E_UNSUPPORTED, "byteorder", "big"},
+    {"archive_version", "0", "999", EQF_E_UNSUPPORTED, "archive_version",
+     "\"999\": only archives of version 0 are read"},
     /* types */
     {MODEL, "`linear`: {\n     `dtype`: 7,\n     `sizes`: [\n",
      "`linear`: {\n     `dtype`: 7,\n     `sizes`: [{`as_int`: -3},\n", EQF_E_PARSE, "linear",

@@ -300,6 +300,36 @@ static void test_output_names(void **state)
     assert_string_equal(o[4].name, ""); /* None is no output */
 }
 
+/* The keys of a dict of every kind name its outputs; what stands deeper has its position. */
+static void test_output_keys(void **state)
+{
+    fixture *f = *state;
+#define KEY(k) "\\\\\\`" k "\\\\\\`"
+#define LIST "[" KEY("y") ", " KEY("parts") ", " KEY("cat") "]"
+#define SPEC(type, context) "`out_spec`: `[1, {\\`type\\`: \\`" type "\\`, \\`context\\`: " context
+    static const char *const contexts[] = {
+        SPEC("collections.OrderedDict", "\\`" LIST "\\`"),
+        SPEC("collections.defaultdict",
+             "{\\`default_factory_module\\`: \\`builtins\\`, \\`default_factory_name\\`: \\`int\\`, "
+             "\\`dict_context\\`: [\\`y\\`, \\`parts\\`, \\`cat\\`]}"),
+        SPEC("a_data_class", "\\`[" LIST ", []]\\`"),
+        SPEC("builtins.list", "\\`null\\`"),
+        SPEC("collections.defaultdict", "{\\`dict_context\\`: [\\`y\\`]}"), /* not of three */
+    };
+    static const bool has_keys[] = {true, true, true, false, false};
+    const char *now = SPEC("builtins.dict", "\\`" LIST "\\`");
+    for (i64 i = 0; i < COUNT_OF(contexts); i++) {
+        assert_true(pw_edit(pw_find(&f->w, MODEL), now, contexts[i]));
+        now = contexts[i];
+        fe_program *p = read_base(f);
+        assert_string_equal(p->outputs[1].name, has_keys[i] ? "y" : "out0");
+        assert_string_equal(p->outputs[2].name, "out1");
+        assert_string_equal(p->outputs[5].name, has_keys[i] ? "cat" : "out4");
+        free(f->bytes);
+        f->bytes = NULL;
+    }
+}
+
 /* ---- valid rewrites ------------------------------------------------------------------------ */
 
 /* What torch.save or any zip tool could do to an archive without changing the program. */
@@ -776,6 +806,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_absent_weights_are_no_ties, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damaged_weight, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_output_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_output_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rewrites, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rezipped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_two_models, set_up, tear_down),
