@@ -43,7 +43,28 @@ static int wrong_type(running *r, const char *file, const eqf_tensor *found,
     return cli_fail(r->args, EXIT_INPUT, file, wanted->name, "is %s, the package wants %s", a, b);
 }
 
-/* Inputs by name, and parameters that the package lets be replaced. */
+static bool is_port(const running *r, const char *name)
+{
+    return eqf_model_find_input(r->model, name) >= 0 || eqf_model_find_parameter(r->model, name) >= 0;
+}
+
+/* What of the file no port has the name of: the first `most`, and how many there are. */
+static size_t find_unread(const running *r, const char **names, size_t most)
+{
+    size_t count = 0;
+    for (size_t k = 0; k < eqf_tensors_count(r->given); k++) {
+        const char *name = eqf_tensors_get(r->given, k).name;
+        if (is_port(r, name))
+            continue;
+        if (count < most)
+            names[count] = name;
+        count++;
+    }
+    return count;
+}
+
+/* Inputs by name, and parameters that the package lets be replaced. Where one of these is left as it is
+ * stored, a name that nothing has may be meant for it. */
 static int bind_given(running *r, const char *file)
 {
     for (size_t i = 0; i < eqf_model_input_count(r->model); i++) {
@@ -57,11 +78,14 @@ static int bind_given(running *r, const char *file)
             return wrong_type(r, file, &found, &wanted);
         r->inputs[i] = found.data;
     }
+    const char *unread = NULL, *unbound = NULL;
     for (size_t i = 0; i < eqf_model_parameter_count(r->model); i++) {
         eqf_tensor wanted = eqf_model_parameter(r->model, i);
         ptrdiff_t k = eqf_tensors_find(r->given, wanted.name);
-        if (k < 0)
+        if (k < 0) {
+            unbound = unbound ? unbound : wanted.name;
             continue;
+        }
         eqf_tensor found = eqf_tensors_get(r->given, (size_t)k);
         if (!same_shape(&found, &wanted))
             return wrong_type(r, file, &found, &wanted);
@@ -69,26 +93,12 @@ static int bind_given(running *r, const char *file)
         if (s != EQF_OK)
             return cli_fail_status(r->args, s, NULL);
     }
+    if (unbound && find_unread(r, &unread, 1) > 0)
+        return cli_fail(r->args, EXIT_INPUT, file, unread,
+                        "the package has no input or parameter of this name; \"%s\", which it has, is "
+                        "not in the file",
+                        unbound);
     return EXIT_DONE;
-}
-
-/* What of the file was not bound, such as a parameter whose name is not quite right. */
-static void note_unread(running *r, const char *file)
-{
-    const char *names[MOST_NOTED];
-    size_t count = 0;
-    for (size_t k = 0; k < eqf_tensors_count(r->given); k++) {
-        const char *name = eqf_tensors_get(r->given, k).name;
-        bool known = false;
-        for (size_t i = 0; i < eqf_model_input_count(r->model) && !known; i++)
-            known = strcmp(eqf_model_input(r->model, i).name, name) == 0;
-        for (size_t i = 0; i < eqf_model_parameter_count(r->model) && !known; i++)
-            known = strcmp(eqf_model_parameter(r->model, i).name, name) == 0;
-        if (!known && count < MOST_NOTED)
-            names[count] = name;
-        count += !known;
-    }
-    cli_note_unread(r->args, file, names, count);
 }
 
 static int load(running *r, const char *in, int threads)
@@ -234,8 +244,9 @@ static int run(running *r)
     if (out && (code = save(r, out)) != EXIT_DONE)
         return code;
     cli_end_progress();
+    const char *unread[MOST_NOTED];
     if (in)
-        note_unread(r, in);
+        cli_note_unread(args, in, unread, find_unread(r, unread, MOST_NOTED));
     if (args->json)
         print_json(r);
     else if (!args->quiet || !out)

@@ -249,6 +249,14 @@ static void test_tensors(void **state)
     assert_int_equal(tool(&s, "$E optimize sum.eqf -o q.pkg --budget 0.01 --parameters input && "
                               "$E run q.pkg -i more.safetensors"), 0);
     assert_non_null(strstr(s.err, ": nothing reads a, b, c, d and 1 more of its tensors\n"));
+    /* with a parameter left as it is stored, another name may be that one misspelt */
+    assert_int_equal(tool(&s, "$E run q.pkg -i fit.safetensors"), 0);
+    assert_string_equal(s.err, "");
+    static const char *const misspelt[] = {"X", "w", "Y"};
+    put_tensors("misspelt.safetensors", misspelt, counts, 3, false);
+    expect_error(1, "misspelt.safetensors: w: the package has no input or parameter of this name; "
+                    "\"W\", which it has, is not in the file",
+                 "run q.pkg -i misspelt.safetensors --quiet");
     expect_error(1, "few.safetensors: X: is f32 [8], the package wants f32 [16]",
                  "run sum.pkg -i few.safetensors");
 }
@@ -301,6 +309,21 @@ static void test_words(void **state)
     expect_error(2, "did you mean inspect?", "help inspcet");
     expect_error(2, "did you mean egraph run?", "help egraph rnu");
     assert_int_equal(tool(&s, "$E help >a.txt && $E --help >b.txt && cmp a.txt b.txt"), 0);
+}
+
+/* What the reader of an archive remarks is not kept from the user. */
+static void test_remarks(void **state)
+{
+    (void)state;
+    char command[400];
+    snprintf(command, sizeof command, "cp %s/fixtures/odd/absent_weights.pt2 absent.pt2 && $E inspect absent.pt2",
+             EQF_TEST_DIR);
+    assert_int_equal(tool(&s, command), 0);
+    assert_string_equal(s.err, "equiforge: absent.pt2: 0.weight: exported without data\n"
+                               "equiforge: absent.pt2: 0.bias: exported without data\n"
+                               "equiforge: absent.pt2: 2.weight: exported without data\n");
+    assert_int_equal(tool(&s, "$E inspect absent.pt2 --quiet"), 0);
+    assert_string_equal(s.err, "");
 }
 
 /* Sizes of symbolic dims. */
@@ -481,7 +504,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),  cmocka_unit_test(test_options),
         cmocka_unit_test(test_words),  cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_dims),   cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_remarks), cmocka_unit_test(test_dims),   cmocka_unit_test(test_memory),
         cmocka_unit_test(test_names),  cmocka_unit_test(test_progress),
         cmocka_unit_test(test_interrupt),
     };
