@@ -279,7 +279,10 @@ rt_range *driver_ranges(arena *a, const ir_program *p)
         if (p->inputs.at[i].term.i)
             d = w.terms[p->inputs.at[i].term.i];
         if (dtype_is_float((dtype)p->inputs.at[i].dtype)) {
-            ranges[i] = d.any ? (rt_range){.is_bounded = true, .from = d.from, .to = d.to}
+            ranges[i] = d.any ? (rt_range){.high = DEFAULT_HIGH,
+                                           .is_bounded = true,
+                                           .from = d.from,
+                                           .to = d.to}
                               : unbounded(&p->inputs.at[i]);
             continue;
         }
