@@ -294,7 +294,7 @@ typedef struct eqf_optimize_report {
     int64_t failed;      /* candidates that could not be built or disagreed with the program */
     const char *failure; /* the first one's reason; "" */
     double unfused_us, best_us; /* 0 where nothing was timed */
-    double roofline;            /* of the best, in [0, 1] */
+    double roofline;            /* of the best; may exceed 1, see eqf_bench_result */
     double read_s, saturate_s, extract_s, tune_s, verify_s, total_s;
     const char *stop; /* "budget", "exhausted", "interrupted", or "machine": */
     const char *left_behind; /* where the package that was replaced is, if it cannot be removed; "" */
@@ -407,7 +407,8 @@ typedef struct eqf_bench_result {
     int threads;
     double peak_gflops, peak_gbps; /* measured at the same time on the same threads */
     double bound_us;               /* what those peaks allow */
-    double roofline;               /* bound_us / median_us */
+    double roofline; /* bound_us / median_us. Beyond 1 where not all of the bytes are read (a gather's
+                      * table, keys that a mask hides), or the machine was slower while it was measured */
 } eqf_bench_result;
 /* Times the package on its own inputs. */
 eqf_status eqf_bench(eqf_ctx *ctx, const eqf_model *model, const eqf_bench_options *options,

@@ -47,8 +47,7 @@ static void print_json(const char *package, const eqf_bench_result *r,
     json_number(r->peak_gbps);
     printf("},\"bound_us\":");
     json_number(r->bound_us);
-    json_key("roofline");
-    json_number(r->roofline);
+    json_roofline(r->roofline);
     if (against) {
         printf(",\"against\":{\"unfused\":{\"median_us\":");
         json_number(against->median_us);

@@ -86,6 +86,8 @@ void json_text(const char *s);
 /* "key": with the comma that follows an earlier member. */
 void json_key(const char *key);
 void json_number(double x); /* null where it is not finite */
+/* ,"roofline":share, at most 1, and ,"roofline_measured": the same as it was measured. */
+void json_roofline(double share);
 /* A line about a file on standard error, if not --quiet. */
 __attribute__((format(printf, 3, 4))) void cli_note(const cli_args *args, const char *about,
                                                     const char *format, ...);

@@ -174,8 +174,7 @@ static void print_json(const cli_args *args, const eqf_explanation *x, bool repl
     json_key("best");
     json_number(x->best_us);
     printf("}");
-    json_key("roofline");
-    json_number(x->roofline);
+    json_roofline(x->roofline);
     printf("}\n");
 }
 

@@ -53,8 +53,8 @@ static void print_json(const eqf_optimize_report *r)
     json_number(r->unfused_us);
     json_key("best");
     json_number(r->best_us);
-    printf("},\"roofline\":");
-    json_number(r->roofline);
+    printf("}");
+    json_roofline(r->roofline);
     printf(",\"seconds\":{\"read\":");
     json_number(r->read_s);
     json_key("saturate");

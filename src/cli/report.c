@@ -217,6 +217,14 @@ void json_number(double x)
         printf("null");
 }
 
+void json_roofline(double share)
+{
+    json_key("roofline");
+    json_number(share > 1 ? 1 : share);
+    json_key("roofline_measured");
+    json_number(share);
+}
+
 static void print_shape(const eqf_tensor *t, bool as_json)
 {
     for (size_t d = 0; d < t->rank; d++) {

@@ -335,8 +335,7 @@ static void summarize(making *m)
     /* times of one moment compare, those of two may not */
     const verified *v = &m->verified;
     r->best_us = m->rival ? r->best_us * v->median_us / v->rival_median_us : v->median_us;
-    r->roofline =
-        r->best_us > 0 ? MIN(bench_bound_us(work, m->verified.peaks) / r->best_us, 1.0) : 0;
+    r->roofline = r->best_us > 0 ? bench_bound_us(work, m->verified.peaks) / r->best_us : 0;
 }
 
 /* The report outlives everything else that was made: it is copied into `a`. */
