@@ -93,7 +93,7 @@ static ir_program *random_program(arena *a, u64 seed)
     return m.p;
 }
 
-static rl_graph *graph_of(arena *a, const rl_ruleset *rules, const ir_program *p)
+static rl_graph *graph_with(arena *a, const rl_ruleset *rules, const ir_program *p, bool repairs)
 {
     rl_graph_options o = {.rules = rules,
                           .fp = RL_APPROXIMATE,
@@ -103,8 +103,14 @@ static rl_graph *graph_of(arena *a, const rl_ruleset *rules, const ir_program *p
     rl_graph *g = rl_graph_new(a, p, &o);
     rl_graph_saturate(g, NULL);
     rl_graph_tile(g, NULL);
-    rl_graph_fuse(g, RL_FUSE_LATE);
+    if (repairs)
+        rl_graph_fuse(g, RL_FUSE_LATE);
     return g;
+}
+
+static rl_graph *graph_of(arena *a, const rl_ruleset *rules, const ir_program *p)
+{
+    return graph_with(a, rules, p, true);
 }
 
 /* By place: does some form of it use the running results of a loop? It means nothing outside. */
@@ -572,9 +578,34 @@ static void interrupts(void **state)
             fail_msg("%s: %s", names[i], last_diag(f).message);
 }
 
+/* A reduction that uses the running results of others is what the solver found, and nothing else. */
+static void check_rolling(fixture *f, const void *arg)
+{
+    const rl_ruleset *rules = rl_ruleset_shipped(f->a);
+    for (int repairs = 0; repairs < 2; repairs++) {
+        rl_graph *g = graph_with(f->a, rules, small_program(f->a, arg), repairs);
+        ex_report r = ex_search(f->a, g, &(ex_options){.most = 200});
+        i64 rolling = 0;
+        for (i64 i = 0; i < r.n; i++)
+            rolling += r.at[i].rolls;
+        assert_true(r.n > 0);
+        assert_int_equal(rolling > 0, repairs);
+    }
+}
+
+static void rolling(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"attention", "attention_causal", "row_softmax", "gqa_decode",
+                                        "self_attention", "differential_attention", "mla"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (attempt(f, check_rolling, names[i]) != EQF_OK)
+            fail_msg("%s: %s", names[i], last_diag(f).message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(random_structures), TEST(candidates), TEST(selections),
-                                       TEST(interrupts)};
+                                       TEST(interrupts), TEST(rolling)};
     return cmocka_run_group_tests_name("structures", tests, NULL, NULL);
 }
