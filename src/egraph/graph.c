@@ -340,11 +340,12 @@ bool eg_reserve(eg *g, u32 op, u32 arity, u32 n)
     while (4 * ((u64)g->slot_used + n) > 3 * (u64)size)
         size *= size < FEW_SLOTS ? 4 : 2;
     if (UNLIKELY(size != slots)) {
-        /* an iteration that has it grow twice will probably have it grow a third time */
-        bool again = g->grown == g->now && size >= MANY_SLOTS && eg_slots_resize(g, 2 * size);
-        if (!again && !eg_slots_resize(g, size))
+        /* an iteration that has it grow twice will probably have it grow a third time; after that leap
+         * it counts anew, for a table that is far too large costs more than one that grows */
+        bool leap = g->grown == g->now && size >= MANY_SLOTS && eg_slots_resize(g, 2 * size);
+        if (!leap && !eg_slots_resize(g, size))
             return false;
-        g->grown = g->now;
+        g->grown = leap ? 0 : g->now;
     }
     if (seg == EG_LONG ? !reserve_long(g, arity) : !col_room(g, &g->seg[seg], n))
         return false;
