@@ -49,6 +49,32 @@ static i64 pass(eqf_extraction *x, u32 seg, u8 *improved)
     return count;
 }
 
+typedef VEC(u32) class_list;
+
+/* Class c has a new cost: so may the classes of its users, which join `next`. */
+static void improve_users(eqf_extraction *x, arena *a, u32 c, u8 *improved, class_list *next)
+{
+    const eg *g = x->g;
+    u32 slot;
+    improved[c] = 0;
+    for (u32 cell = eg_body_of(g, c)->uses; cell; cell = eg_cell_next(g, cell)) {
+        u32 user = eg_cell_node(g, cell, &slot);
+        const u32 *rec = eg_rec(g, user);
+        if (rec[N_STAMP] & S_FLAGS)
+            continue;
+        f64 cost = node_cost(x, user, rec);
+        u32 d = rec[N_CLASS];
+        if (!(cost < x->tree_cost[d]))
+            continue;
+        x->tree_cost[d] = cost;
+        x->choice[d] = user;
+        if (!improved[d]) {
+            improved[d] = 1;
+            vec_push(a, next, d);
+        }
+    }
+}
+
 void eg_tree(eqf_extraction *x)
 {
     const eg *g = x->g;
@@ -63,34 +89,18 @@ void eg_tree(eqf_extraction *x)
         for (u32 seg = 0; seg < 6; seg++)
             count += pass(x, seg, improved);
     } while (count > g->nclasses / 8);
-    u32 *work = NEW_N(a, u32, x->nclass + 1u), head = 0, n = 0, cap = x->nclass + 1;
+    class_list work = {0}, next = {0}; /* few classes, mostly */
     for (u32 c = 1; c < x->nclass; c++) {
         if (improved[c])
-            work[n++] = c;
+            vec_push(a, &work, c);
     }
-    while (n > 0) {
-        u32 c = work[head];
-        head = head + 1 == cap ? 0 : head + 1;
-        n--;
-        improved[c] = 0;
-        u32 slot;
-        for (u32 cell = eg_body_of(g, c)->uses; cell; cell = eg_cell_next(g, cell)) {
-            u32 user = eg_cell_node(g, cell, &slot);
-            const u32 *rec = eg_rec(g, user);
-            if (rec[N_STAMP] & S_FLAGS)
-                continue;
-            f64 cost = node_cost(x, user, rec);
-            u32 d = rec[N_CLASS];
-            if (!(cost < x->tree_cost[d]))
-                continue;
-            x->tree_cost[d] = cost;
-            x->choice[d] = user;
-            if (!improved[d]) {
-                improved[d] = 1;
-                u32 at = head + n++;
-                work[at >= cap ? at - cap : at] = d;
-            }
-        }
+    while (work.n) {
+        for (i64 i = 0; i < work.n; i++)
+            improve_users(x, a, work.at[i], improved, &next);
+        class_list done = work;
+        work = next;
+        next = done;
+        next.n = 0;
     }
     arena_free(a);
 }
