@@ -165,7 +165,7 @@ static void print_all(void)
 
 /* What print_all writes, whatever compiler made it. Another order of search may change it, an address
  * may not. */
-static const char printed[] = "d3c3f4984f0f1b71e1f174b22a3090ef";
+static const char printed[] = "5f70b68026308617545fc8bb3fed2a68";
 
 static const char *self;
 
