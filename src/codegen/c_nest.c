@@ -125,19 +125,35 @@ char *c_inline(c_printer *p, const kn_ins *x)
     return c_operand(p, x->args[0], NULL);
 }
 
-/* "l0 < n5_0 && ..." over the dims that are not bounded by the nest; NULL: always live. */
+/* Has the operation conditions on the lanes of dim d that the nest's loops do not see to? */
+static bool is_conditional(const nest *g, const kn_ins *x, i64 d)
+{
+    return c_is_memory(x) && x->live[d].end > 0 && !g->whole && !g->bounded[d];
+}
+
+/* "l0 < m5_0 && ..." for operation 5 of the nest; NULL: always live. */
 static char *live_text(c_printer *p, const nest *g, const kn_ins *x)
 {
     str s = str_new(p->a);
     for (i64 d = 0; d < x->rank; d++) {
-        if (x->live[d].end == 0 || (g && (g->whole || g->bounded[d])))
+        if (!is_conditional(g, x, d))
             continue;
-        if (s.n > 0)
-            str_add(&s, " && ");
-        str_printf(&s, "l%lld < %lld - (%s)", (long long)d, (long long)x->live[d].end,
-                   c_affine(p, x->live[d].start));
+        str_printf(&s, "%s(i32)l%lld < m%lld_%lld", s.n > 0 ? " && " : "", (long long)d,
+                   (long long)g->current, (long long)d);
     }
     return s.n > 0 ? s.at : NULL;
+}
+
+/* What those conditions compare with. */
+static void print_live(c_printer *p, const nest *g)
+{
+    for (i64 i = 0; i < g->n; i++)
+        for (i64 d = 0; d < g->rank; d++)
+            if (is_conditional(g, g->at[i], d) &&
+                (!g->at[i]->out.i || p->values[g->at[i]->out.i].home != C_NOWHERE))
+                c_line(p, "i32 m%lld_%lld = live_lanes(%lld - (%s), %lld);", (long long)i,
+                       (long long)d, (long long)g->at[i]->live[d].end,
+                       c_affine(p, g->at[i]->live[d].start), (long long)g->shape[d]);
 }
 
 const char *c_local_type(dtype t)
@@ -385,6 +401,7 @@ static char *whole_text(c_printer *p, const nest *g)
 static void print_loops(c_printer *p, nest *g)
 {
     g->late = str_new(p->a);
+    print_live(p, g);
     for (i64 d = 0; d < g->rank; d++) {
         char *end = g->bounded[d] && !g->whole ? arena_printf(p->a, "n%lld", (long long)d)
                                                : arena_printf(p->a, "%lld", (long long)g->shape[d]);

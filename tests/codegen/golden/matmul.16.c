@@ -18,6 +18,9 @@ typedef double f64;
 #endif
 typedef f32 f32x4 __attribute__((vector_size(16)));
 typedef f32 f32x4_at __attribute__((vector_size(16), aligned(4), may_alias));
+static inline i32 live_lanes(i64 n, i32 lanes) {
+    return n < 0 ? 0 : n < lanes ? (i32)n : lanes;
+}
 
 /* 2:12 */
 int kc0be7af2fcd4d967(void *const *buf, i64 p0, i64 p1)
@@ -47,9 +50,10 @@ int kc0be7af2fcd4d967(void *const *buf, i64 p0, i64 p1)
                         }
                     }
                 } else {
+                    i32 m0_0 = live_lanes(50 - (12 * g1), 12);
                     for (i64 l0 = 0; l0 < 12; l0++) {
                         for (i64 l1 = 0; l1 < 40; l1++) {
-                            f32 v1 = l0 < 50 - (12 * g1) ? a0[l0 * 40 + l1] : 0.0f;
+                            f32 v1 = (i32)l0 < m0_0 ? a0[l0 * 40 + l1] : 0.0f;
                             a1[l0 + l1 * 12] = v1;
                         }
                     }

@@ -9,6 +9,9 @@ typedef float f32;
 typedef double f64;
 typedef f32 f32x8 __attribute__((vector_size(32)));
 typedef f32 f32x8_at __attribute__((vector_size(32), aligned(4), may_alias));
+static inline i32 live_lanes(i64 n, i32 lanes) {
+    return n < 0 ? 0 : n < lanes ? (i32)n : lanes;
+}
 
 /* 2:12 */
 int kdb85f0fa672035c0(void *const *buf, i64 p0, i64 p1)
@@ -19,9 +22,10 @@ int kdb85f0fa672035c0(void *const *buf, i64 p0, i64 p1)
         {
             const f32 *a0 = b0;
             f32 *a1 = b1;
+            i32 m0_0 = live_lanes(50 - (0), 56);
             for (i64 l0 = 0; l0 < 56; l0++) {
                 for (i64 l1 = 0; l1 < 40; l1++) {
-                    f32 v1 = l0 < 50 - (0) ? a0[l0 * 40 + l1] : 0.0f;
+                    f32 v1 = (i32)l0 < m0_0 ? a0[l0 * 40 + l1] : 0.0f;
                     a1[l0 + l1 * 56] = v1;
                 }
             }

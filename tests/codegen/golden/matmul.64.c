@@ -14,6 +14,9 @@ typedef double f64;
 #endif
 typedef f32 f32x16 __attribute__((vector_size(64)));
 typedef f32 f32x16_at __attribute__((vector_size(64), aligned(4), may_alias));
+static inline i32 live_lanes(i64 n, i32 lanes) {
+    return n < 0 ? 0 : n < lanes ? (i32)n : lanes;
+}
 
 /* 2:12 */
 int kbca50ed25744268c(void *const *buf, i64 p0, i64 p1)
@@ -24,9 +27,10 @@ int kbca50ed25744268c(void *const *buf, i64 p0, i64 p1)
         {
             const f32 *a0 = b0;
             f32 *a1 = b1;
+            i32 m0_0 = live_lanes(50 - (0), 64);
             for (i64 l0 = 0; l0 < 64; l0++) {
                 for (i64 l1 = 0; l1 < 40; l1++) {
-                    f32 v1 = l0 < 50 - (0) ? a0[l0 * 40 + l1] : 0.0f;
+                    f32 v1 = (i32)l0 < m0_0 ? a0[l0 * 40 + l1] : 0.0f;
                     a1[l0 + l1 * 64] = v1;
                 }
             }

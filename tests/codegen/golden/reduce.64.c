@@ -7,6 +7,9 @@ typedef int i32;
 typedef long long i64;
 typedef float f32;
 typedef double f64;
+static inline i32 live_lanes(i64 n, i32 lanes) {
+    return n < 0 ? 0 : n < lanes ? (i32)n : lanes;
+}
 static inline u32 bits_f32(f32 x) {
     union { f32 f; u32 u; } c = {.f = x};
     return c.u;
@@ -59,8 +62,9 @@ int k44b8279f350b290d(void *const *buf, i64 p0, i64 p1)
             }
             {
                 const u16 *a0 = b0 + (70 * g1 + 64);
+                i32 m0_0 = live_lanes(70 - (64), 64);
                 for (i64 l0 = 0; l0 < 64; l0++) {
-                    u16 v7 = l0 < 70 - (64) ? a0[l0] : 0xfc00;
+                    u16 v7 = (i32)l0 < m0_0 ? a0[l0] : 0xfc00;
                     f32 v8 = f32_f16(v7);
                     f32 v9 = max_f32(t2[l0], v8);
                     t9[l0] = v9;
