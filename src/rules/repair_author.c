@@ -26,7 +26,7 @@ u32 rl_rolling_part(solver *s, u32 m)
     i64 n = 0;
     for (i64 i = 0; i < x.n; i++) {
         const factor *k = &f->factors.at[x.at[i].factor];
-        bool is_high = fabs(rl_rat_value(x.at[i].q)) >= 2;
+        bool is_high = rl_rat_value(x.at[i].q) <= -2; /* a divisor, against overflow */
         if (k->dep == DEP_S && (k->kind == FACTOR_EXP || (is_high && is_extremum_result(s, k))))
             at[n++] = x.at[i];
     }

@@ -1,7 +1,7 @@
 /* Sums: F = sum of G_i(x) * sigma_i(s), factored, grouped into blocks, and each block turned into
  * accumulators (docs/repair.md).
  *
- * sigma splits into what follows the reference (exponentials, high powers of a maximum: `roll`),
+ * sigma splits into what follows the reference (exponentials, divisors that are powers of a maximum: `roll`),
  * what waits for the end (`wait`), and a polynomial in at most four coordinates, whose
  * accumulators are Taylor coefficients of the block at the reference. */
 #include <math.h>

@@ -52,7 +52,7 @@ static inline i64 prove_by(rl_graph *g, const eqf_checking *judges, const char *
                      EQF_OK);
     assert_int_equal(eqf_proof_text(proof, EQF_SHARED, &text), EQF_OK);
     if (replay_by(g, judges, text, from, to, &report))
-        fail_msg("%s = %s: %s", from, to, eqf_diag_get(ctx, eqf_diag_count(ctx) - 1).message);
+        fail_msg("%s: %s = %s", eqf_diag_get(ctx, eqf_diag_count(ctx) - 1).message, from, to);
     *assumptions += report.assumptions;
     if (seen)
         str_add(seen, text);
