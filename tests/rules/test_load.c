@@ -45,6 +45,17 @@ static const wrong errors[] = {
     {"(rule r (slice ?x :map ?P) => (rename ?x :map ?P) :fp exact)", 1, 47,
      "index map of another operator"},
     {"(rule r (reduce + ?x :axis (meet ?K ?x)) => ?x :fp exact)", 1, 28, ":axis takes a variable"},
+    {"(rule r (view ?x) => ?x :fp exact)", 1, 9, "view wants :par"},
+    {"(rule r (view ?x :axis ?K) => ?x :fp exact)", 1, 18, "view takes :par SET"},
+    {"(rule r (matmul ?x ?y :par ?P) => ?x :fp exact)", 1, 23, "matmul takes :axis SET"},
+    {"(rule r (reduce + ?x :axis ?K :par ?P) => ?x :fp exact)", 1, 31, ":axis SET or :par SET, once"},
+    {"(rule r (reduce + ?x :par (axes ?x)) => ?x :fp exact)", 1, 27, ":par takes a variable"},
+    {"(rule r (view ?x :par ?P) => (view ?x :par (axes ?P)) :fp exact)", 1, 50,
+     "stands for a set of axes and for a term"},
+    {"(rule r (exp (view ?x :par ?P)) => (exp ?x) :fp exact)", 1, 36,
+     "sides of different state: the axis of an atom in ?x, ?P and nowhere else is one of the left side "
+     "only"},
+    {"(rule r (comb ?x :par ?P) => (reduce + ?x :par ?P) :fp exact)", 1, 30, "ill-typed: reduce"},
     {"(frob)", 1, 1, "expected (rule"},
 };
 
