@@ -6,12 +6,23 @@
 enum { LONG = 1024, SHORTEST = 256, MOST_PARTS = 4, TILE = 64, LEAST = 1 << 18 };
 #define WORTH 0.2 /* of all the work, what waits for one thread */
 
-/* Equal parts of a long dim, as many as threads or up to MOST_PARTS times that; 0: there are none. */
+/* Can a part be cut into equal tiles, of more than half of TILE? */
+static bool has_tiles(i64 extent)
+{
+    for (i64 n = TILE; n > TILE / 2; n--)
+        if (extent % n == 0)
+            return true;
+    return false;
+}
+
+/* Parts of a long dim, as many as threads or up to MOST_PARTS times that: equal ones, or the last is
+ * short and the others can be cut into tiles. 0: there are none. */
 static i64 parts_of(i64 extent, i64 threads)
 {
-    for (i64 n = MAX(threads, 2); n <= MOST_PARTS * threads && extent / n >= SHORTEST; n++)
-        if (extent % n == 0)
-            return n;
+    for (i64 equal = 1; equal >= 0; equal--)
+        for (i64 n = MAX(threads, 2); n <= MOST_PARTS * threads && extent / n >= SHORTEST; n++)
+            if (equal ? extent % n == 0 : has_tiles((extent + n - 1) / n))
+                return n;
     return 0;
 }
 

@@ -108,7 +108,11 @@ kn_operand kn_job_bind(kn_job *j, const kn_loc *loc, kn_access access)
         return (kn_operand){.loc = loc, .buffer = -1, .base = loc->offset};
     i64 low = 0, high = 0, width = dtype_bytes(loc->dtype);
     for (i64 i = 0; i < loc->dims.n; i++) {
-        i64 reach = (kn_extent(j->l, loc->dims.at[i]) - 1) * loc->stride[i];
+        ir_atom d = loc->dims.at[i];
+        const ir_split *s = loc->is_ragged ? kn_ragged_split(j->l, d) : NULL;
+        if (s && d.i == s->outer.i)
+            continue;
+        i64 reach = (kn_extent(j->l, s ? s->whole : d) - 1) * loc->stride[i];
         low += MIN(reach, 0);
         high += MAX(reach, 0);
     }
@@ -239,6 +243,14 @@ static void want_output(kn_lower *l, u32 term, kn_loc loc)
     want_output(l, below, loc);
 }
 
+static _Noreturn void refuse_ragged(const kn_lower *l, u32 t)
+{
+    const ir_node *node = &l->p->nodes.at[t];
+    eqf_throw(l->ctx, EQF_E_UNSUPPORTED, l->p->file, intern_text(l->p->names, node->origin),
+              "operator %s: parts of unequal size are read by kernels of tiles only",
+              ir_row((ir_op)node->op)->name);
+}
+
 static void make_output(kn_lower *l, i64 i, const i64 *state_of)
 {
     const ir_port *port = &l->p->outputs.at[i];
@@ -268,6 +280,8 @@ static void finish_output(kn_lower *l, i64 i)
     const kn_loc *have = &l->at[port->term.i];
     if (have->where == KN_MEMORY && have->buffer == buffer)
         return;
+    if (have->is_ragged)
+        refuse_ragged(l, port->term.i);
     kn_loc out = port_loc(l, port, buffer);
     bool constant = l->constant[port->term.i];
     l->constant[port->term.i] = false;
@@ -331,6 +345,9 @@ static void lower_term(kn_lower *l, u32 t)
     for (i64 i = 0; node->op != IR_comb && i < node->arg_count; i++)
         if (l->deferred[node->args[i].i] && l->at[node->args[i].i].where == KN_ABSENT)
             kn_lower_tiles(l, node->args[i].i, node->args[i].i);
+    for (i64 i = 0; node->op != IR_comb && i < node->arg_count; i++)
+        if (l->at[node->args[i].i].is_ragged)
+            refuse_ragged(l, t);
     switch (ir_row((ir_op)node->op)->class_) {
     case IR_LEAF:
         if (node->op == IR_const) {

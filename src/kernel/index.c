@@ -91,9 +91,7 @@ void kn_lower_index(kn_lower *l, u32 term)
     }
     kn_loc x = l->at[node->args[0].i], y = x;
     ir_atoms axis = node->attr.axis, to = node->attr.to;
-    if (node->op == IR_splitdim && ir_is_ragged(l->p, to.at[0]))
-        eqf_throw(l->ctx, EQF_E_UNSUPPORTED, l->p->file, intern_text(l->p->names, node->origin),
-                  "operator splitdim: parts of unequal size have no kernel");
+    y.is_ragged = node->op == IR_splitdim && ir_is_ragged(l->p, to.at[0]);
     i64 *stride = NEW_N(l->a, i64, node->dims.n + 1);
     y.dims = node->dims;
     y.stride = stride;

@@ -215,6 +215,13 @@ static void spread(roles *r, const ir_node *root)
     }
 }
 
+/* Parts of unequal size: one at a time, in tiles that are whole but for the end of the last part. */
+static bool is_part(const roles *r, ir_atom d, bool inner)
+{
+    const ir_split *s = r->cut[d.i] ? kn_ragged_split(r->l, d) : NULL;
+    return s && d.i == (inner ? s->inner.i : s->outer.i);
+}
+
 const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
 {
     const ir_program *p = l->p;
@@ -235,7 +242,9 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
         ir_atom atom = {d};
         i64 n = extent(&r, atom);
         bool outer = ir_has(p->nodes.at[root].dims, atom) && kn_stride(out, atom) != 1;
-        r.lanes[d] = r.cut[d] ? fit(n, !outer ? LONG : r.costly[d] ? WIDE : ROWS) : n;
+        r.lanes[d] = is_part(&r, atom, false) ? 1
+                     : r.cut[d]               ? fit(n, !outer ? LONG : r.costly[d] ? WIDE : ROWS)
+                                              : n;
     }
     for (u32 k = 1; k <= root; k++)
         if (r.seen[k] && (p->nodes.at[k].op == IR_tile_matmul || p->nodes.at[k].op == IR_matmul))
@@ -245,6 +254,9 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
                l->at[k].where == KN_ABSENT && cut_value(&r, k)) {
         }
     spread(&r, &p->nodes.at[root]);
+    for (u32 d = 1; d < (u32)p->atoms.n; d++)
+        while (is_part(&r, (ir_atom){d}, true) && extent(&r, (ir_atom){d}) % r.lanes[d] != 0)
+            r.lanes[d]--;
     if (l->o.lanes)
         for (u32 d = 1; d < (u32)p->atoms.n; d++)
             if (r.cut[d] && l->o.lanes[d] > 0)

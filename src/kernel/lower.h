@@ -15,6 +15,7 @@ typedef struct kn_loc {
     ir_atoms dims;     /* the set D of the term */
     const i64 *stride; /* elements, one a dim; 0 where repeated */
     i64 span;          /* elements from offset on, where dims do not say; 0: they do */
+    bool is_ragged;    /* parts of unequal size: not all that the dims say is there */
     f64 f;
     i64 i;
 } kn_loc;
@@ -49,6 +50,8 @@ typedef struct kn_space {
 } kn_space;
 
 i64 kn_extent(const kn_lower *l, ir_atom d);
+/* The split that d is a part of, when its last part is short; NULL: none. */
+const ir_split *kn_ragged_split(const kn_lower *l, ir_atom d);
 /* An atom of the lowering's own. */
 ir_atom kn_fresh(kn_lower *l, i64 extent);
 i64 kn_stride(const kn_loc *x, ir_atom d); /* 0 where x lacks d */

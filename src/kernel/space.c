@@ -8,6 +8,12 @@ i64 kn_extent(const kn_lower *l, ir_atom d)
     return d.i < (u32)known ? ir_extent(l->p, d) : l->fresh.at[d.i - (u32)known];
 }
 
+const ir_split *kn_ragged_split(const kn_lower *l, ir_atom d)
+{
+    bool is_own = d.i >= (u32)l->p->atoms.n;
+    return !is_own && ir_is_ragged(l->p, d) ? ir_split_of(l->p, d) : NULL;
+}
+
 ir_atom kn_fresh(kn_lower *l, i64 extent)
 {
     vec_push(l->a, &l->fresh, extent);

@@ -396,6 +396,8 @@ static tile live_count(tiler *t, const loops *l, dtype type)
     for (i64 i = 0; i < l->par.n; i++) {
         ir_atom d = l->par.at[i];
         i64 lanes = t->lanes[d.i], extent = ir_extent(t->p, d);
+        if (kn_ragged_split(t->l, d))
+            kt_refuse(t, l->machines.at[0].term, "counts the lanes of parts of unequal size");
         kn_value count = kn_const_i(m, DT_i64, MIN(lanes, extent), 0, NULL);
         if (extent % lanes != 0) {
             kn_affine left = kn_affine_sum(t->a, kn_const_affine(extent), t->at[d.i], -1);

@@ -150,6 +150,7 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     kt_find_wanted(&t, root);
     t.axes = axes_below(&t, root);
     t.lanes = kn_choose_lanes(l, root, &out);
+    kt_check_splits(&t, root);
     for (i64 d = 1; d < atoms; d++)
         t.open[d] = t.axes[d] && kt_tiles_of(&t, (ir_atom){(u32)d}) == 1;
     kn_operand to = kn_job_bind(&t.j, &out, KN_OUT);

@@ -76,7 +76,10 @@ i64 kt_tiles_of(const tiler *t, ir_atom d);
 /* Lanes along d of a value with these axes; of none: 1. */
 i64 kt_extent_of(const tiler *t, ir_atoms axes, ir_atom d);
 void kt_extents(const tiler *t, const tile *x, ir_atoms axes, i64 *shape);
-bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d); /* is the last tile short? */
+/* Is the last tile short, or in a part that is? */
+bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d);
+/* Refuses a kernel in which lanes that do not exist would count. */
+void kt_check_splits(const tiler *t, u32 root);
 /* Dims of more than one lane, in the order of the atoms; no value. */
 tile kt_shape_of(const tiler *t, u32 k, ir_atoms dims, ir_atoms axes);
 /* The dims of x in the order of those of `like`, where they are the same. */

@@ -48,10 +48,56 @@ static ir_atoms axes_in(const frame *f, const ir_node *node)
     return f->is_lambda ? f->axes : node->axes;
 }
 
-/* Is the last tile short? */
+/* The split whose inner part d is, where the last part is short and the value has both; NULL: none. */
+static const ir_split *ragged_split(const tiler *t, ir_atoms axes, ir_atom d)
+{
+    const ir_split *s = ir_has(axes, d) ? kn_ragged_split(t->l, d) : NULL;
+    return s && s->inner.i == d.i && ir_has(axes, s->outer) ? s : NULL;
+}
+
+/* Is the last tile short, or in a short part? */
 bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d)
 {
-    return ir_has(axes, d) && ir_extent(t->p, d) % t->lanes[d.i] != 0;
+    return ir_has(axes, d) &&
+           (ir_extent(t->p, d) % t->lanes[d.i] != 0 || ragged_split(t, axes, d));
+}
+
+/* Lanes along d that exist: those from the tile's first on, before an end. Of a part, positions of the
+ * whole: its tiles are never short themselves. */
+static kn_live live_along(const tiler *t, ir_atoms axes, ir_atom d)
+{
+    const ir_split *s = ragged_split(t, axes, d);
+    if (!s)
+        return (kn_live){.start = t->at[d.i], .end = ir_extent(t->p, d)};
+    i64 inner = ir_extent(t->p, d);
+    return (kn_live){.start = kn_affine_sum(t->a, t->at[d.i], t->at[s->outer.i], inner),
+                     .end = ir_extent(t->p, s->whole)};
+}
+
+/* Refuses a kernel in which lanes that do not exist would count. In a value with both parts of such a
+ * split the outer one has one lane, the inner one whole tiles; nothing combines the outer part alone;
+ * and no result has both. */
+void kt_check_splits(const tiler *t, u32 root)
+{
+    term_list all = kt_below(t, t->a, &root, 1);
+    for (i64 i = 0; i < all.n; i++) {
+        const ir_node *node = kt_node_of(t, all.at[i]);
+        for (i64 d = 0; d < node->dims.n; d++) {
+            const ir_split *s = kn_ragged_split(t->l, node->dims.at[d]);
+            if (!s || s->inner.i != node->dims.at[d].i)
+                continue;
+            bool is_whole = ir_has(node->dims, s->outer);
+            i64 lanes = t->lanes[s->inner.i];
+            if (is_whole && !kt_is_in_memory(t, all.at[i]) &&
+                (all.at[i] == root || !ir_has(node->axes, s->outer) || !ir_has(node->axes, s->inner) ||
+                 t->lanes[s->outer.i] != 1 || lanes == 1 || ir_extent(t->p, s->inner) % lanes != 0))
+                kt_refuse(t, all.at[i], "parts of unequal size that are not cut into whole tiles");
+            for (i64 k = 0; k < node->arg_count && !is_whole; k++)
+                if (ir_has(kt_node_of(t, node->args[k].i)->dims, s->outer) &&
+                    ir_has(kt_node_of(t, node->args[k].i)->dims, s->inner))
+                    kt_refuse(t, all.at[i], "combines parts of unequal size");
+        }
+    }
 }
 
 /* Dims of more than one lane, in the order of the atoms. */
@@ -144,8 +190,9 @@ static kn_value live_lanes(tiler *t, const tile *x, ir_atoms axes, ir_atom d)
     i64 shape[KN_RANK], stride[KN_RANK] = {0};
     kt_extents(t, x, axes, shape);
     stride[find_dim(x, d)] = 1;
-    kn_value position = kn_iota(m, t->at[d.i], x->n, shape, stride);
-    kn_value end = kn_const_i(m, DT_i64, ir_extent(t->p, d), x->n, shape);
+    kn_live live = live_along(t, axes, d);
+    kn_value position = kn_iota(m, live.start, x->n, shape, stride);
+    kn_value end = kn_const_i(m, DT_i64, live.end, x->n, shape);
     return kn_ew(m, IR_lt, (kn_value[]){position, end}, 2);
 }
 
@@ -190,7 +237,7 @@ kn_place kt_place(tiler *t, const kn_loc *loc, const kn_operand *bound, const ti
         p.shape[d] = kt_extent_of(t, axes, atom);
         p.stride[d] = atom.i ? kn_stride(loc, atom) : 0;
         if (atom.i && kt_is_ragged(t, axes, atom))
-            p.live[d] = (kn_live){.start = t->at[atom.i], .end = ir_extent(t->p, atom)};
+            p.live[d] = live_along(t, axes, atom);
     }
     return p;
 }

@@ -8,8 +8,9 @@ static const char *const files[] = {
     "mla",          "masks",  "row-softmax",    "moments",   "nested",
 };
 
-/* Forms that no kernel exists for: contributions stored side by side, parts of unequal size. */
-static const char *const without[] = {"Y.split-k", "O.split", "O.split-sum", "O.flash-decoding"};
+/* Forms that no kernel exists for: contributions stored side by side; parts of unequal size outside of
+ * kernels of tiles. */
+static const char *const without[] = {"Y.split-k", "O.split", "O.split-sum"};
 
 static bool has_kernel(const char *name)
 {
@@ -127,10 +128,57 @@ static void test_visits(void **state)
     assert_true(bench_error(&b, 0, &want) <= 1e-6);
 }
 
+/* Parts of unequal size, the last ones short or empty: whatever stands beside the data is not read into
+ * a product, a sum or a maximum. */
+static void test_uneven_parts(void **state)
+{
+    (void)state;
+    static const char form[] =
+        "(program uneven (dims (M 3) (N 4) (T %d) (U %d) (P %d) (I %d)) (split T (P I))"
+        " (input x f32 (M T)) (input y f32 (U N))"
+        " (let yt (slice y :axis U :start %d :to T :step %d))"
+        " (let X (view (splitdim x :axis T :to (P I)) :par {M P I}))"
+        " (let Y (view (splitdim yt :axis T :to (P I)) :par {P I N}))"
+        " (let k (view (splitdim (iota T) :axis T :to (P I)) :par {P I}))"
+        " (let s (comp + (tile-matmul (where (lt k 4) X (square X)) Y :axis I)))"
+        " (let m (comp max (reduce max (sub X 9) :axis I)))"
+        " (let R (loop s m :par I))"
+        " (let S (comb (get R s) :par {M P N})) (let B (comb (get R m) :par {M P}))"
+        " (output z (mul (reduce + S :axis P) (reduce max B :axis P)) (M N)))";
+    i64 tiled = 0;
+    for (int T = 4; T < 40; T += 3)
+        for (int parts = 2; parts < 6; parts++)
+            for (u64 seed = 0; seed < 3; seed++) {
+                int I = (T + parts - 1) / parts, start = seed ? T - 1 : 2, step = seed ? -1 : 1;
+                if (I < 2)
+                    continue;
+                void *inner = NULL;
+                assert_int_equal(fixture_setup(&inner), 0);
+                fixture *f = inner;
+                char text[1000];
+                snprintf(text, sizeof text, form, T, T + 2, parts, I, start, step);
+                const ir_program *p = ir_read(f->a, "uneven", text, (i64)strlen(text));
+                i64 *lanes = NEW_N(f->a, i64, p->atoms.n);
+                lanes[6] = seed == 2 ? 2 : I; /* of I, the last dim */
+                for (i64 d = 1; d < p->atoms.n; d++)
+                    if (strcmp(ir_atom_name(p, (ir_atom){(u32)d}), "P") == 0)
+                        lanes[d] = 1;
+                job j = {.p = p, .seed = seed, .options = {16, 2, false, seed ? lanes : NULL}};
+                eqf_status status = attempt(f, run_job, &j);
+                if (status != EQF_OK && !(status == EQF_E_UNSUPPORTED && seed == 2 && I % 2 != 0))
+                    fail_msg("%d in %d parts, seed %llu: %s", T, parts, (unsigned long long)seed,
+                             last_diag(f).message);
+                tiled += status == EQF_OK;
+                fixture_teardown(&inner);
+            }
+    assert_true(tiled > 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_derivations),
+        cmocka_unit_test(test_uneven_parts),
         cmocka_unit_test_setup_teardown(test_visits, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests_name("kernel_tiled", tests, NULL, NULL);
