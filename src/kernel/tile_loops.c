@@ -449,7 +449,8 @@ static void take(tiler *t, loops *l, const machine *x, const tile *old, tile *no
     ir_reducer r = (ir_reducer)x->reducer;
     tile *to = &now[x->first];
     if (kt_node_of(t, x->body)->op == IR_tile_matmul && r == IR_SUM && !is_done(t, x->body)) {
-        to->v = kt_multiply(t, &t->outside, x->body, &state).v;
+        tile sum = kt_multiply(t, &t->outside, x->body, &state); /* of a short tile as it suits that */
+        to->v = kt_arrange(t, sum, to, x->axes);
         return;
     }
     tile next = kt_value(t, &t->outside, x->body);
@@ -521,7 +522,24 @@ static void find_visited(tiler *t, const u32 *group, i64 n, loops *l)
     l->span_count = visits.n;
 }
 
-/* The loop over the axes from number `axis` on; state is carried through. */
+static void walk(tiler *t, loops *l, i64 axis, tile *state);
+
+/* One tile of an axis, or what a loop over it does for each. */
+static void walk_inside(tiler *t, loops *l, i64 axis, tile *state, kn_affine at, bool is_whole)
+{
+    ir_atom d = l->par.at[axis];
+    t->depth++;
+    t->open[d.i] = true;
+    t->whole[d.i] = is_whole;
+    t->at[d.i] = at;
+    walk(t, l, axis + 1, state);
+    t->depth--;
+    forget(t);
+    t->open[d.i] = false;
+}
+
+/* The loop over the axes from number `axis` on; state is carried through. A short last tile comes after
+ * the loop, so that nothing in the loop asks which lanes exist. */
 static void walk(tiler *t, loops *l, i64 axis, tile *state)
 {
     kn_maker *m = &t->j.m;
@@ -542,22 +560,20 @@ static void walk(tiler *t, loops *l, i64 axis, tile *state)
     for (i64 i = 0; i < n; i++)
         init[i] = state[i].v;
     kn_var v;
-    kn_loop(m, kn_const_affine(0), kt_tiles_of(t, d), t->lanes[d.i], 0, init, n, &v, carried);
+    i64 lanes = t->lanes[d.i], full = ir_extent(t->p, d) / lanes;
+    bool has_short = full < kt_tiles_of(t, d);
+    kn_loop(m, kn_const_affine(0), full, lanes, 0, init, n, &v, carried);
     kn_loop_meets(m, l->spans, l->span_count);
-    t->depth++;
-    t->open[d.i] = true;
-    t->at[d.i] = kn_affine_add(t->a, kn_const_affine(0), v, 1);
     for (i64 i = 0; i < n; i++)
         state[i].v = carried[i];
-    walk(t, l, axis + 1, state);
+    walk_inside(t, l, axis, state, kn_affine_add(t->a, kn_const_affine(0), v, 1), has_short);
     for (i64 i = 0; i < n; i++)
         init[i] = state[i].v;
-    t->depth--;
-    forget(t);
-    t->open[d.i] = false;
     kn_end(m, init, carried);
     for (i64 i = 0; i < n; i++)
         state[i].v = carried[i];
+    if (has_short)
+        walk_inside(t, l, axis, state, kn_const_affine(full * lanes), false);
 }
 
 /* What was known at a coordinate of an axis that a loop inside binds anew. */
@@ -567,20 +583,23 @@ typedef struct hidden {
 } hidden;
 typedef struct outer_axes {
     VEC(hidden) values;
-    const bool *were_open; /* by axis of the loop */
+    const bool *were_open, *were_whole; /* by axis of the loop */
     kn_affine *at;
 } outer_axes;
 
 static outer_axes hide_axes(tiler *t, ir_atoms par)
 {
     outer_axes o = {0};
-    bool *open = NEW_N(t->a, bool, par.n), any = false;
+    bool *open = NEW_N(t->a, bool, par.n), *whole = NEW_N(t->a, bool, par.n), any = false;
     o.at = NEW_N(t->a, kn_affine, par.n);
     o.were_open = open;
+    o.were_whole = whole;
     for (i64 i = 0; i < par.n; i++) {
         ir_atom d = par.at[i];
         open[i] = t->open[d.i] && kt_tiles_of(t, d) > 1;
         o.at[i] = t->at[d.i];
+        whole[i] = t->whole[d.i];
+        t->whole[d.i] = kt_tiles_of(t, d) > 1; /* what is carried has the shape that whole tiles want */
         any |= open[i];
         if (open[i])
             t->open[d.i] = false;
@@ -601,6 +620,7 @@ static outer_axes hide_axes(tiler *t, ir_atoms par)
 static void show_axes(tiler *t, ir_atoms par, const outer_axes *o)
 {
     for (i64 i = 0; i < par.n; i++) {
+        t->whole[par.at[i].i] = o->were_whole[i];
         if (!o->were_open[i])
             continue;
         t->open[par.at[i].i] = true;

@@ -139,6 +139,7 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     tiler t = {.l = l, .j = kn_job_new(l, term), .p = l->p, .a = l->a};
     t.at = NEW_N(l->a, kn_affine, atoms);
     t.open = NEW_N(l->a, bool, atoms);
+    t.whole = NEW_N(l->a, bool, atoms);
     t.outside.known = NEW_N(l->a, tile, terms);
     t.result = NEW_N(l->a, tile, terms);
     t.running = NEW_N(l->a, tile, terms);

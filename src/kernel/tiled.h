@@ -42,6 +42,7 @@ typedef struct tiler {
     const i64 *lanes;  /* by atom */
     kn_affine *at;     /* by atom: position of the first lane */
     bool *open;        /* by atom: the axis has a coordinate here */
+    bool *whole;       /* by atom: the tile here is none that is short */
     i64 depth;         /* loops around this place */
     frame outside;     /* values of terms, forgotten when the loop around them ends */
     VEC(known) trail;
@@ -76,7 +77,7 @@ i64 kt_tiles_of(const tiler *t, ir_atom d);
 /* Lanes along d of a value with these axes; of none: 1. */
 i64 kt_extent_of(const tiler *t, ir_atoms axes, ir_atom d);
 void kt_extents(const tiler *t, const tile *x, ir_atoms axes, i64 *shape);
-/* Is the last tile short, or in a part that is? */
+/* May the tile here be short, or in a part that is? */
 bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d);
 /* Refuses a kernel in which lanes that do not exist would count. */
 void kt_check_splits(const tiler *t, u32 root);

@@ -55,11 +55,10 @@ static const ir_split *ragged_split(const tiler *t, ir_atoms axes, ir_atom d)
     return s && s->inner.i == d.i && ir_has(axes, s->outer) ? s : NULL;
 }
 
-/* Is the last tile short, or in a short part? */
 bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d)
 {
-    return ir_has(axes, d) &&
-           (ir_extent(t->p, d) % t->lanes[d.i] != 0 || ragged_split(t, axes, d));
+    bool is_short = ir_extent(t->p, d) % t->lanes[d.i] != 0 && !t->whole[d.i];
+    return ir_has(axes, d) && (is_short || ragged_split(t, axes, d));
 }
 
 /* Lanes along d that exist: those from the tile's first on, before an end. Of a part, positions of the
