@@ -538,11 +538,44 @@ static void walk_inside(tiler *t, loops *l, i64 axis, tile *state, kn_affine at,
     t->open[d.i] = false;
 }
 
-/* The loop over the axes from number `axis` on; state is carried through. A short last tile comes after
- * the loop, so that nothing in the loop asks which lanes exist. */
-static void walk(tiler *t, loops *l, i64 axis, tile *state)
+/* A loop over `count` tiles of an axis, whose variable counts from `origin`, to `end` (0: to the last);
+ * state is carried through. */
+static void loop_over(tiler *t, loops *l, i64 axis, tile *state, kn_affine origin, i64 count, i64 end,
+                      bool is_whole)
 {
     kn_maker *m = &t->j.m;
+    i64 n = l->carried.n, lanes = t->lanes[l->par.at[axis].i];
+    kn_value *init = NEW_N(t->a, kn_value, n), *carried = NEW_N(t->a, kn_value, n);
+    for (i64 i = 0; i < n; i++)
+        init[i] = state[i].v;
+    kn_var v;
+    kn_loop(m, origin, count, lanes, end, init, n, &v, carried);
+    if (is_whole) {
+        kn_span *spans = NEW_N(t->a, kn_span, l->span_count + 1);
+        for (i64 i = 0; i < l->span_count; i++)
+            spans[i] = (kn_span){kn_affine_sum(t->a, l->spans[i].low, origin, 1),
+                                 kn_affine_sum(t->a, l->spans[i].high, origin, 1)};
+        kn_loop_meets(m, spans, l->span_count);
+    } else { /* the one tile with `end` inside */
+        kn_span there = {kn_const_affine(end), kn_const_affine(end)};
+        kn_loop_meets(m, &there, 1);
+    }
+    for (i64 i = 0; i < n; i++)
+        state[i].v = carried[i];
+    kn_affine at = kn_affine_add(t->a, kn_const_affine(0), v, 1);
+    walk_inside(t, l, axis, state, kn_affine_sum(t->a, at, origin, -1), is_whole);
+    for (i64 i = 0; i < n; i++)
+        init[i] = state[i].v;
+    kn_end(m, init, carried);
+    for (i64 i = 0; i < n; i++)
+        state[i].v = carried[i];
+}
+
+/* The loops over the axes from number `axis` on. A short last tile comes after the loop, so that nothing
+ * in the loop asks which lanes exist; in parts of unequal size each part has such a place for it, and
+ * the last one uses it. */
+static void walk(tiler *t, loops *l, i64 axis, tile *state)
+{
     i64 n = l->carried.n;
     if (axis == l->par.n) {
         tile *now = arena_copy(t->a, state, n * (i64)sizeof *state);
@@ -556,23 +589,22 @@ static void walk(tiler *t, loops *l, i64 axis, tile *state)
         walk(t, l, axis + 1, state);
         return;
     }
-    kn_value *init = NEW_N(t->a, kn_value, n), *carried = NEW_N(t->a, kn_value, n);
-    for (i64 i = 0; i < n; i++)
-        init[i] = state[i].v;
-    kn_var v;
+    const ir_split *s = kn_ragged_split(t->l, d);
     i64 lanes = t->lanes[d.i], full = ir_extent(t->p, d) / lanes;
-    bool has_short = full < kt_tiles_of(t, d);
-    kn_loop(m, kn_const_affine(0), full, lanes, 0, init, n, &v, carried);
-    kn_loop_meets(m, l->spans, l->span_count);
-    for (i64 i = 0; i < n; i++)
-        state[i].v = carried[i];
-    walk_inside(t, l, axis, state, kn_affine_add(t->a, kn_const_affine(0), v, 1), has_short);
-    for (i64 i = 0; i < n; i++)
-        init[i] = state[i].v;
-    kn_end(m, init, carried);
-    for (i64 i = 0; i < n; i++)
-        state[i].v = carried[i];
-    if (has_short)
+    bool is_inner = s && s->inner.i == d.i && t->axes[s->outer.i];
+    if (is_inner && !t->open[s->outer.i] && ir_has(l->par, s->outer))
+        kt_refuse(t, l->machines.at[0].term, "parts of unequal size, positions before parts");
+    if (is_inner && t->open[s->outer.i]) {
+        kn_affine part = kn_affine_sum(t->a, kn_const_affine(0), t->at[s->outer.i],
+                                       ir_extent(t->p, d));
+        i64 end = ir_extent(t->p, s->whole);
+        loop_over(t, l, axis, state, part, full, end - lanes + 1, true);
+        if (end % lanes != 0)
+            loop_over(t, l, axis, state, part, full, end, false);
+        return;
+    }
+    loop_over(t, l, axis, state, kn_const_affine(0), full, 0, true);
+    if (full < kt_tiles_of(t, d))
         walk_inside(t, l, axis, state, kn_const_affine(full * lanes), false);
 }
 

@@ -79,6 +79,8 @@ i64 kt_extent_of(const tiler *t, ir_atoms axes, ir_atom d);
 void kt_extents(const tiler *t, const tile *x, ir_atoms axes, i64 *shape);
 /* May the tile here be short, or in a part that is? */
 bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d);
+/* The split whose inner part d is, where the last part is short and both are among the axes; NULL: none. */
+const ir_split *kt_ragged_split(const tiler *t, ir_atoms axes, ir_atom d);
 /* Refuses a kernel in which lanes that do not exist would count. */
 void kt_check_splits(const tiler *t, u32 root);
 /* Dims of more than one lane, in the order of the atoms; no value. */

@@ -48,8 +48,7 @@ static ir_atoms axes_in(const frame *f, const ir_node *node)
     return f->is_lambda ? f->axes : node->axes;
 }
 
-/* The split whose inner part d is, where the last part is short and the value has both; NULL: none. */
-static const ir_split *ragged_split(const tiler *t, ir_atoms axes, ir_atom d)
+const ir_split *kt_ragged_split(const tiler *t, ir_atoms axes, ir_atom d)
 {
     const ir_split *s = ir_has(axes, d) ? kn_ragged_split(t->l, d) : NULL;
     return s && s->inner.i == d.i && ir_has(axes, s->outer) ? s : NULL;
@@ -57,15 +56,15 @@ static const ir_split *ragged_split(const tiler *t, ir_atoms axes, ir_atom d)
 
 bool kt_is_ragged(const tiler *t, ir_atoms axes, ir_atom d)
 {
-    bool is_short = ir_extent(t->p, d) % t->lanes[d.i] != 0 && !t->whole[d.i];
-    return ir_has(axes, d) && (is_short || ragged_split(t, axes, d));
+    return ir_has(axes, d) && !t->whole[d.i] &&
+           (ir_extent(t->p, d) % t->lanes[d.i] != 0 || kt_ragged_split(t, axes, d));
 }
 
 /* Lanes along d that exist: those from the tile's first on, before an end. Of a part, positions of the
  * whole: its tiles are never short themselves. */
 static kn_live live_along(const tiler *t, ir_atoms axes, ir_atom d)
 {
-    const ir_split *s = ragged_split(t, axes, d);
+    const ir_split *s = kt_ragged_split(t, axes, d);
     if (!s)
         return (kn_live){.start = t->at[d.i], .end = ir_extent(t->p, d)};
     i64 inner = ir_extent(t->p, d);
