@@ -38,8 +38,8 @@ static rl_graph *search_graph(arena *a, const ir_program *p, driver_space space,
     graph.limits.nodes = MOST_NODES;
     graph.limits.seconds = -1;
     rl_graph *g = rl_graph_new(a, p, &graph);
-    if (split.parts > 1)
-        rl_graph_split(g, split.atom, split.parts);
+    if (split.inner > 0)
+        rl_graph_split_by(g, split.atom, split.inner);
     rl_graph_saturate(g, NULL);
     rl_graph_tile(g, NULL);
     rl_graph_fuse(g, RL_FUSE_LATE);
@@ -56,7 +56,7 @@ ex_report driver_candidates(arena *a, const ir_program *p, driver_space space, i
                              .user = &poll};
     driver_split split = driver_find_split(a, p, threads);
     ex_report found = {0};
-    for (i64 pass = 0; pass < (split.parts > 0 ? 2 : 1); pass++) {
+    for (i64 pass = 0; pass < (split.inner > 0 ? 2 : 1); pass++) {
         f64 started = rt_now();
         rl_graph *g = search_graph(a, p, space, &poll, false, pass ? split : (driver_split){0});
         times->saturate_s += rt_now() - started;

@@ -148,7 +148,7 @@ const char *driver_derive(arena *a, const ir_program *p, const ir_program *form,
 /* A dim to be done part by part. */
 typedef struct driver_split {
     ir_atom atom;
-    i64 parts; /* 0: none */
+    i64 inner; /* positions of a part; 0: none */
 } driver_split;
 driver_split driver_find_split(arena *a, const ir_program *p, i64 threads);
 /* The split that the form has and the program does not. */

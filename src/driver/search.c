@@ -70,9 +70,9 @@ static const char *stop_of(const searching *s, eqf_stop stop)
 /* "" for the program itself. */
 static const char *split_text(const searching *s)
 {
-    return s->split.parts > 0
+    return s->split.inner > 0
                ? arena_printf(s->kept, "%s in %lld parts", ir_atom_name(s->ir, s->split.atom),
-                              (long long)s->split.parts)
+                              (long long)(1 + (ir_extent(s->ir, s->split.atom) - 1) / s->split.inner))
                : "";
 }
 
@@ -93,7 +93,7 @@ static bool note(searching *s, const char *name, f64 started, i64 iterations, i6
                             .stop = stop_of(s, stop)};
     bool more = stop == EQF_STOP_SATURATED;
     out->saturate_s += p->seconds;
-    if (s->split.parts > 0)
+    if (s->split.inner > 0)
         return more;
     out->enodes = p->enodes;
     out->eclasses = p->eclasses;
@@ -129,12 +129,12 @@ static bool enter(searching *s)
     trap t;
     TRY (s->program->ctx, t) {
         s->graph = rl_graph_new(s->a, s->ir, &options);
-        if (s->split.parts > 0)
-            rl_graph_split(s->graph, s->split.atom, s->split.parts);
+        if (s->split.inner > 0)
+            rl_graph_split_by(s->graph, s->split.atom, s->split.inner);
     }
     if (t.status == EQF_E_LIMIT) {
         eqf_ctx_clear(s->program->ctx);
-        if (s->split.parts == 0)
+        if (s->split.inner == 0)
             s->out->stop = "dims";
         return false;
     }
@@ -168,7 +168,7 @@ static bool fusion(searching *s)
     f64 started = rt_now();
     announce(s, "fusion");
     rl_fuse_report run = rl_graph_fuse(s->graph, modes[s->options.fuse]);
-    if (s->split.parts == 0) {
+    if (s->split.inner == 0) {
         s->out->repaired = run.repairs;
         s->out->bundles = run.bundles;
     }
@@ -244,7 +244,7 @@ static void extract(searching *s)
                           .user = s};
     announce(s, "extraction");
     ex_report found = ex_search(s->a, s->graph, &options);
-    s->found = s->split.parts > 0 ? driver_merge(s->a, s->found, found) : found;
+    s->found = s->split.inner > 0 ? driver_merge(s->a, s->found, found) : found;
     s->found.n = MIN(s->found.n, options.most);
     s->out->extraction.seconds += rt_now() - started;
 }
@@ -294,7 +294,7 @@ static bool search_graph(searching *s, f64 end)
         return false;
     if (!enter(s))
         return false;
-    bool is_whole = s->split.parts == 0;
+    bool is_whole = s->split.inner == 0;
     if (is_whole && s->options.form)
         s->out->flops = rl_graph_form(s->graph, s->a, EQF_DAG).flops;
     bool more = algebra(s);
@@ -325,7 +325,7 @@ static void search_one(searching *s, f64 end)
     bool compares = s->options.order != EQF_ORDER_BEST || s->options.refine != EQF_REFINE_MAXIMAL;
     if (all && !compares)
         s->split = driver_find_split(s->a, s->ir, threads_of(s));
-    if (s->split.parts > 0 && !search_graph(s, end))
+    if (s->split.inner > 0 && !search_graph(s, end))
         s->found.complete = false;
     keep_found(s);
 }

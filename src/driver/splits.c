@@ -6,24 +6,16 @@
 enum { LONG = 1024, SHORTEST = 256, MOST_PARTS = 4, TILE = 64, LEAST = 1 << 18 };
 #define WORTH 0.2 /* of all the work, what waits for one thread */
 
-/* Can a part be cut into equal tiles, of more than half of TILE? */
-static bool has_tiles(i64 extent)
+/* Positions of a part of a long dim: of equal ones, as many as threads or up to MOST_PARTS times that;
+ * else of as many as threads, in whole tiles, the last part short. 0: there are none. */
+static i64 part_of(i64 extent, i64 threads)
 {
-    for (i64 n = TILE; n > TILE / 2; n--)
+    i64 least = MAX(threads, 2);
+    for (i64 n = least; n <= MOST_PARTS * threads && extent / n >= SHORTEST; n++)
         if (extent % n == 0)
-            return true;
-    return false;
-}
-
-/* Parts of a long dim, as many as threads or up to MOST_PARTS times that: equal ones, or the last is
- * short and the others can be cut into tiles. 0: there are none. */
-static i64 parts_of(i64 extent, i64 threads)
-{
-    for (i64 equal = 1; equal >= 0; equal--)
-        for (i64 n = MAX(threads, 2); n <= MOST_PARTS * threads && extent / n >= SHORTEST; n++)
-            if (equal ? extent % n == 0 : has_tiles((extent + n - 1) / n))
-                return n;
-    return 0;
+            return extent / n;
+    i64 part = (extent / least + TILE) / TILE * TILE;
+    return part >= SHORTEST && part < extent ? part : 0;
 }
 
 /* The tiles of a term's value, which threads can share. */
@@ -59,9 +51,9 @@ driver_split driver_find_split(arena *a, const ir_program *p, i64 threads)
     driver_split best = {0};
     for (u32 d = 1; d < (u32)p->atoms.n; d++) {
         ir_atom atom = {d};
-        i64 parts = ir_extent(p, atom) >= LONG ? parts_of(ir_extent(p, atom), threads) : 0;
-        if (parts > 0 && work[d] > MAX(WORTH * all, LEAST) && work[d] > work[best.atom.i])
-            best = (driver_split){atom, parts};
+        i64 part = ir_extent(p, atom) >= LONG ? part_of(ir_extent(p, atom), threads) : 0;
+        if (part > 0 && work[d] > MAX(WORTH * all, LEAST) && work[d] > work[best.atom.i])
+            best = (driver_split){atom, part};
     }
     return best;
 }
@@ -73,7 +65,7 @@ driver_split driver_split_of(const ir_program *p, const ir_program *form)
         for (u32 d = 1; d < (u32)p->atoms.n; d++) {
             ir_split s = form->splits.at[i];
             if (strcmp(ir_atom_name(p, (ir_atom){d}), ir_atom_name(form, s.whole)) == 0)
-                x = (driver_split){{d}, ir_extent(form, s.outer)};
+                x = (driver_split){{d}, ir_extent(form, s.inner)};
         }
     return x;
 }

@@ -433,7 +433,7 @@ static void take_dims(const replaying *r, const ir_program *form)
         ir_split s = form->splits.at[i];
         ir_atoms whole = {&s.whole, 1};
         if (rl_atoms_by_name(g->own, form, whole, &whole))
-            rl_graph_split(g, whole.at[0], ir_extent(form, s.outer));
+            rl_graph_split_by(g, whole.at[0], ir_extent(form, s.inner));
     }
 }
 

@@ -65,6 +65,8 @@ eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
  * EQF_E_LIMIT when there are more than 64 atoms, EQF_E_UNSUPPORTED when the program itself has
  * splits. */
 ir_split rl_graph_split(rl_graph *g, ir_atom atom, i64 parts);
+/* The same with parts of `inner` positions, the last one of what is left. */
+ir_split rl_graph_split_by(rl_graph *g, ir_atom atom, i64 inner);
 /* Tiles the outputs: to every value that they need from a value cut along all its axes. Tiles are
  * computed by the operator over its operands' tiles, down to inputs and to values that have to be
  * stored. To be run after (or with) the rules; leaves the e-graph saturated unless a limit is
