@@ -269,8 +269,9 @@ eqf_status eqf_extract(eqf_egraph *g, const eqf_class *roots, size_t n, const eq
 void eqf_extraction_free(eqf_extraction *x);
 /* The e-node chosen for a class; 0 if the roots do not need it. */
 eqf_node eqf_chosen(const eqf_extraction *x, eqf_class c);
-double eqf_tree_cost(const eqf_extraction *x, eqf_class c); /* saturates at infinity */
-double eqf_dag_cost(const eqf_extraction *x);               /* of all roots together */
+/* A cost that is too large for a double is the largest double. */
+double eqf_tree_cost(const eqf_extraction *x, eqf_class c);
+double eqf_dag_cost(const eqf_extraction *x); /* of all roots together */
 typedef struct eqf_exact_report {
     double bound;       /* no solution costs less */
     bool optimal;

@@ -1,6 +1,8 @@
 /* The verbs `egraph run FILE` and `egraph extract FILE.json`: the engine alone. */
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -160,7 +162,7 @@ static void print_extraction(cli_args *args, const eqf_gym *gym, const eqf_extra
     const eqf_class *roots = eqf_gym_roots(gym, &n);
     double tree = 0;
     for (size_t i = 0; i < n; i++)
-        tree += eqf_tree_cost(x, roots[i]);
+        tree = fmin(tree + eqf_tree_cost(x, roots[i]), DBL_MAX);
     bool exact = algorithms[method] == EQF_EXACT;
     eqf_exact_report r = eqf_extraction_report(x);
     eqf_size size = eqf_egraph_size(eqf_gym_egraph(gym));

@@ -26,7 +26,7 @@ typedef struct runner {
     eg_case_graph *at; /* the e-graph that steps act on */
     eqf_run_report last;
     bool ran;
-    i64 found;
+    i64 found, steps; /* steps: taken so far */
     double search_s, apply_s, rebuild_s, extract_s, total_s;
     i64 proofs, proof_steps, assumptions;
     str reason; /* first failure */
@@ -616,9 +616,16 @@ static void step_graph(runner *r, const sx *x)
     r->at = outer;
 }
 
+/* A case ends, also one that repeats repetitions. */
+enum { MOST_STEPS = 1000000 };
+
 /* Returns whether anything changed, as far as runs tell. */
 static bool step(runner *r, const sx *x)
 {
+    if (++r->steps > MOST_STEPS) {
+        fail(r, x, "the case takes more than %d steps", MOST_STEPS);
+        return false;
+    }
     if (act(r, x))
         return true;
     if (sx_is_form(x, "rebuild")) {

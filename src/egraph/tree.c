@@ -1,8 +1,10 @@
 /* Tree extraction and what all extractions share.
  *
- * Costs only fall, from infinity, each time strictly, so the choices can never form a cycle. A pass
+ * Costs only fall, from infinity, each time strictly, so the choices can never form a cycle. Infinity
+ * is for what has no term; a sum that is too large for a double is the largest there is. A pass
  * in order of creation settles most classes at once, because children are usually older than their
  * users; a worklist over the users of what still improved does the rest. */
+#include <float.h>
 #include <math.h>
 
 #include "egraph/extract.h"
@@ -13,8 +15,12 @@ static f64 node_cost(const eqf_extraction *x, u32 n, const u32 *rec)
 {
     u32 arity = eg_node_arity(x->g, n, rec);
     f64 sum = eg_own_cost(x, n);
-    for (u32 i = 0; i < arity; i++)
-        sum += x->tree_cost[eg_kid(rec, n, i)];
+    for (u32 i = 0; i < arity; i++) {
+        f64 cost = x->tree_cost[eg_kid(rec, n, i)];
+        if (isinf(sum) || isinf(cost))
+            return (f64)INFINITY;
+        sum = MIN(sum + cost, DBL_MAX);
+    }
     return sum;
 }
 
@@ -33,10 +39,10 @@ static i64 pass(eqf_extraction *x, u32 seg, u8 *improved)
         i += seg == EG_LONG ? 1 + eg_node_arity(g, n, rec) : 1;
         if (rec[N_STAMP] & S_FLAGS)
             continue;
-        f64 cost;
+        f64 cost = (f64)INFINITY;
         if (seg == 2)
             cost = eg_own_cost(x, n) + x->tree_cost[rec[N_KIDS]] + x->tree_cost[rec[N_KIDS + 2]];
-        else
+        if (isinf(cost))
             cost = node_cost(x, n, rec);
         u32 c = rec[N_CLASS];
         if (cost < x->tree_cost[c]) {
@@ -122,8 +128,8 @@ u32 *eg_needed(const eqf_extraction *x, u32 *count)
                 continue;
             }
             if (!n)
-                eqf_throw(x->ctx, EQF_E_DATA, NULL, NULL, "a class that is needed has no finite "
-                                                          "choice");
+                eqf_throw(x->ctx, EQF_E_DATA, NULL, NULL,
+                          "class %u, which is needed, has no finite term", c);
             const u32 *rec = eg_rec(g, n);
             u32 arity = eg_node_arity(g, n, rec);
             if (state[c] == 1) { /* children are done */
@@ -153,7 +159,7 @@ void eg_recost(eqf_extraction *x)
     for (u32 i = 0; i < n; i++) {
         u32 c = order[i], node = x->choice[c];
         x->tree_cost[c] = node_cost(x, node, eg_rec(x->g, node));
-        x->dag_cost += eg_own_cost(x, node);
+        x->dag_cost = MIN(x->dag_cost + eg_own_cost(x, node), DBL_MAX);
     }
 }
 

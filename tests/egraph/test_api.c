@@ -1,5 +1,6 @@
 /* The public interface as a caller uses it: the worked example, own analyses, guards, costs and
  * cancel flag, every failing allocation, undo, extraction against brute force, JSON round trips. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -488,6 +489,83 @@ static void test_extraction(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* ---- extraction at its limits ---------------------------------------------------------------- */
+
+/* Class i of n holds a leaf (0: none) and an e-node over class i - 1, `arity` times. */
+static char *chain_json(int n, int arity, double leaf, double step, bool shuffled)
+{
+    size_t cap = (size_t)n * 200 + (size_t)n * (size_t)arity * 12 + 200, at = 0;
+    char *out = malloc(cap);
+    int *order = malloc(sizeof *order * (size_t)n);
+    assert_non_null(out);
+    assert_non_null(order);
+    rng r = rng_new(7);
+    for (int i = 0; i < n; i++)
+        order[i] = i;
+    for (int i = n - 1; i > 0 && shuffled; i--) {
+        int k = (int)rng_below(&r, (u64)i + 1), swap = order[i];
+        order[i] = order[k];
+        order[k] = swap;
+    }
+    at += (size_t)snprintf(out, cap, "{\"nodes\":{");
+    for (int k = 0; k < n; k++) {
+        int i = order[k];
+        if (i == 0 || leaf > 0)
+            at += (size_t)snprintf(out + at, cap - at, "%s\"l%d\":{\"op\":\"l%d\",\"children\":[],"
+                                   "\"eclass\":\"c%d\",\"cost\":%g}", k ? "," : "", i, i, i,
+                                   i ? leaf * i : step);
+        if (i == 0)
+            continue;
+        at += (size_t)snprintf(out + at, cap - at, "%s\"n%d\":{\"op\":\"f%d\",\"children\":[",
+                               k || leaf > 0 ? "," : "", i, i);
+        for (int j = 0; j < arity; j++)
+            at += (size_t)snprintf(out + at, cap - at, "%s\"%s%d\"", j ? "," : "",
+                                   i == 1 || leaf > 0 ? "l" : "n", i - 1);
+        at += (size_t)snprintf(out + at, cap - at, "],\"eclass\":\"c%d\",\"cost\":%g}", i, step);
+    }
+    snprintf(out + at, cap - at, "},\"root_eclasses\":[\"c%d\"]}", n - 1);
+    free(order);
+    return out;
+}
+
+/* Costs beyond doubles, sets that are replaced again and again, depth, width: each method answers. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    static const struct {
+        int n, arity;
+        double leaf, step, tree, dag;
+        bool shuffled;
+    } cases[] = {
+        {2000, 2, 0, 1, DBL_MAX, 2000, false},        /* a tree of 2^2000 */
+        {20, 3, 0, 1e308, DBL_MAX, DBL_MAX, false},   /* both are too large */
+        {1000, 1, 100, 10, 10000, 10000, true},       /* leaves that cost more the higher up */
+        {20000, 1, 0, 1, 20000, 20000, false},        /* deep */
+        {2, 999, 0, 1, 1000, 2, false},               /* wide */
+    };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *json = chain_json(cases[i].n, cases[i].arity, cases[i].leaf, cases[i].step,
+                                cases[i].shuffled), digest[33];
+        eqf_gym *gym;
+        size_t n;
+        OK(eqf_read_json(ctx, "chain", TEXT(json), &gym));
+        const eqf_class *roots = eqf_gym_roots(gym, &n);
+        eqf_cost cost = eqf_gym_cost(gym);
+        for (int algo = 0; algo < 3; algo++) {
+            eqf_extraction *x;
+            OK(eqf_extract(eqf_gym_egraph(gym), roots, n, &cost, (eqf_algo)algo, &x));
+            assert_true(eqf_tree_cost(x, roots[0]) == cases[i].tree);
+            assert_true(eqf_dag_cost(x) == cases[i].dag);
+            eqf_extraction_free(x);
+        }
+        OK(eqf_digest(eqf_gym_egraph(gym), digest));
+        eqf_gym_free(gym);
+        free(json);
+    }
+    eqf_ctx_free(ctx);
+}
+
 static void test_output(void **state)
 {
     (void)state;
@@ -528,7 +606,8 @@ int main(void)
         cmocka_unit_test(test_example),   cmocka_unit_test(test_analysis),
         cmocka_unit_test(test_payloads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_intact),
-        cmocka_unit_test(test_extraction), cmocka_unit_test(test_output),
+        cmocka_unit_test(test_extraction), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

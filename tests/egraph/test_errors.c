@@ -115,6 +115,31 @@ static void test_deep(void **state)
     free(text);
 }
 
+static void keep_reason(void *user, const eqf_case_result *r)
+{
+    snprintf(user, 200, "%s %s", r->name, r->reason);
+}
+
+/* Repetitions of repetitions end, and the case fails. */
+static void test_endless(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "(case x (steps (repeat 9223372036854775807 (term a))))",
+        "(case x (steps (repeat 100000 (repeat 100000 (repeat 100000 (term a))))))",
+        "(case x (rules (rule r (f ?x) => ?x)) (steps (saturate (repeat 9999999999 (rebuild)))))"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char reason[200] = "";
+        eqf_ctx *ctx = eqf_ctx_new(NULL);
+        eqf_suite_options o = {.repeat = 1};
+        assert_int_equal(
+            eqf_suite_run(ctx, "s", eqf_text_of(texts[i]), &o, keep_reason, reason),
+            EQF_E_MISMATCH);
+        assert_string_equal(reason, "x line 1: the case takes more than 1000000 steps");
+        eqf_ctx_free(ctx);
+    }
+}
+
 /* The reader of rules reports every error, not the first. */
 static void test_rules(void **state)
 {
@@ -165,6 +190,7 @@ static void test_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_suites), cmocka_unit_test(test_deep),
-                                       cmocka_unit_test(test_rules), cmocka_unit_test(test_json)};
+                                       cmocka_unit_test(test_endless), cmocka_unit_test(test_rules),
+                                       cmocka_unit_test(test_json)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
