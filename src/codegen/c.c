@@ -18,12 +18,23 @@ static bool c_is_regrouped(const kn_ins *x)
     return x->sub == IR_SUM || x->sub == IR_PROD || x->sub == IR_MAX || x->sub == IR_MIN;
 }
 
-/* Rows of n neighbours each become one: as many partial results as a vector has lanes, then those.
+enum { FEWEST_LANES = 4 };
+
+/* Partial results of a row of n neighbours: as many as a vector has lanes, or so few that there are two each. */
+static long long row_lanes(const c_printer *p, const kn_ins *x, long long n)
+{
+    long long lanes = p->vector_bytes / dtype_bytes(x->dtype);
+    while (n < 2 * lanes && lanes > FEWEST_LANES)
+        lanes /= 2;
+    return lanes;
+}
+
+/* Rows of n neighbours each become one: partial results side by side, then those.
  * to: the scalar, NULL: the array of x. */
 static void print_rows(c_printer *p, const kn_ins *x, const char *from, const char *to,
                        long long before, long long n)
 {
-    long long lanes = p->vector_bytes / dtype_bytes(x->dtype), whole = n / lanes * lanes;
+    long long lanes = row_lanes(p, x, n), whole = n / lanes * lanes;
     if (!to)
         to = arena_printf(p->a, "t%u[j]", x->out.i ? p->values[x->out.i].storage : 0);
     c_line(p, "for (i64 j = 0; j < %lld; j++) {", before);
@@ -107,7 +118,7 @@ static void print_reduce(c_printer *p, const kn_ins *x)
     bool scalar = out->home == C_SCALAR;
     if (scalar)
         c_line(p, "%s v%u = %s[0];", c_local_type(x->dtype), out->storage, from);
-    if (after == 1 && n >= 2 * p->vector_bytes / dtype_bytes(x->dtype) && c_is_regrouped(x)) {
+    if (after == 1 && n >= 2 * row_lanes(p, x, n) && c_is_regrouped(x)) {
         print_rows(p, x, from, scalar ? arena_printf(p->a, "v%u", out->storage) : NULL, before, n);
         return;
     }
