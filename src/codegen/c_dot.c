@@ -91,6 +91,7 @@ typedef struct block {
     i64 m, n, k;
     const char *number; /* expression: which of the dot's tiles; NULL: the first */
     i64 tiles;
+    const char *row, *column; /* expressions: its first; NULL: 0 */
 } block;
 
 enum { PINNED = 16 }; /* bytes */
@@ -98,6 +99,26 @@ enum { PINNED = 16 }; /* bytes */
 /* Terms that one accumulator sums before it is added to the result: the error of a sum grows with its
  * longest chain of additions. */
 enum { CHAIN = 1024 };
+
+static const char *LIVE[] = {"dm", "dn", "dk"};
+
+static bool has_live(const kn_ins *x)
+{
+    return x->live[0].end > 0 || x->live[1].end > 0 || x->live[2].end > 0;
+}
+
+/* How many of its positions the block sums: none where no row or no column of it exists. */
+static char *depth_text(c_printer *p, const block *of)
+{
+    const kn_live *live = of->x->live;
+    char *depth = live[2].end > 0 ? arena_strdup(p->a, LIVE[2])
+                                  : arena_printf(p->a, "%lld", (long long)of->k);
+    const char *from[] = {of->row, of->column};
+    for (i64 d = 0; d < 2; d++)
+        if (live[d].end > 0)
+            depth = arena_printf(p->a, "(%s < %s ? %s : 0)", from[d] ? from[d] : "0", LIVE[d], depth);
+    return depth;
+}
 
 /* acc[m][n] + a[m][k] b[k][n], vectors along n. */
 static void print_fma(c_printer *p, const block *of)
@@ -135,8 +156,10 @@ static void print_fma(c_printer *p, const block *of)
     if (chained && k % CHAIN != 0)
         c_line(p, "for (i64 k = 0; k < (%lld - kb < %d ? %lld - kb : %d); k++) {", (long long)k, CHAIN,
                (long long)k, CHAIN);
+    else if (chained)
+        c_line(p, "for (i64 k = 0; k < %d; k++) {", CHAIN);
     else
-        c_line(p, "for (i64 k = 0; k < %lld; k++) {", (long long)MIN(k, chained ? CHAIN : k));
+        c_line(p, "for (i64 k = 0, ke = %s; k < ke; k++) {", depth_text(p, of));
     if (x->axis > 0) {
         /* each tile fetches its share */
         i64 line = 64 / dtype_bytes(b.dtype), share = (x->axis + of->tiles - 1) / of->tiles;
@@ -254,6 +277,8 @@ static block block_at(c_printer *p, const block *all, const char *row, i64 m, co
     block b = *all;
     b.m = m;
     b.n = n;
+    b.row = row;
+    b.column = column;
     if (row) {
         b.a.base = arena_printf(p->a, "%s + (%s) * %lld", b.a.base, row,
                                 (long long)b.a.stride[0]);
@@ -404,6 +429,17 @@ void c_dot(c_printer *p, const kn_ins *x)
         return;
     }
     block all = {x, find_operand(p, x->args[1]), find_operand(p, x->args[2]), acc, out,
-                 x->shape[0], x->shape[1], kn_def(p->k, x->args[1])->shape[1], NULL, 1};
+                 x->shape[0], x->shape[1], kn_def(p->k, x->args[1])->shape[1], NULL, 1, NULL, NULL};
+    if (!has_live(x) || x->sub != KN_DOT_FMA || all.k > CHAIN) {
+        print_blocks(p, &all);
+        return;
+    }
+    const i64 lanes[] = {all.m, all.n, all.k};
+    c_line(p, "{");
+    for (i64 d = 0; d < 3; d++)
+        if (x->live[d].end > 0)
+            c_line(p, "i64 %s = live_lanes(%lld - (%s), %lld);", LIVE[d], (long long)x->live[d].end,
+                   c_affine(p, x->live[d].start), (long long)lanes[d]);
     print_blocks(p, &all);
+    c_line(p, "}");
 }

@@ -201,7 +201,8 @@ static char *expression(c_printer *p, const nest *g, const kn_ins *x)
     }
     case KN_iota: {
         char *lanes = lane_index(p, x->rank, x->stride, NULL);
-        return arena_printf(p->a, "%s + %s", c_affine(p, x->at), lanes);
+        const char *format = x->dtype == DT_i32 ? "(i32)(%s) + (i32)(%s)" : "%s + %s";
+        return arena_printf(p->a, format, c_affine(p, x->at), lanes);
     }
     case KN_cast:
         return c_cast(p, kn_def(p->k, x->args[0])->dtype, x->dtype,

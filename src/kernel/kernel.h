@@ -110,7 +110,7 @@ struct kn_ins {
     i32 buffer;
     kn_affine at;
     i64 stride[KN_RANK];
-    kn_live live[KN_RANK];
+    kn_live live[KN_RANK]; /* dot: rows, columns, what is summed; the others need not be computed */
     const kn_place *places; /* sort: keys, positions, work */
     i64 index_stride[KN_INDICES], index_extent[KN_INDICES]; /* gather, put: of each index operand */
     /* reduce, bcast: the dim; get, carry: which; sort: 1 descending; dot: elements of `buffer` to
@@ -172,7 +172,7 @@ void kn_sort(kn_maker *m, const kn_place *keys, const kn_place *to, const kn_pla
 kn_value kn_const_f(kn_maker *m, dtype t, f64 x, i64 rank, const i64 *shape);
 kn_value kn_const_i(kn_maker *m, dtype t, i64 x, i64 rank, const i64 *shape);
 /* i64: start + sum of stride[d] * lane[d]. */
-kn_value kn_iota(kn_maker *m, kn_affine start, i64 rank, const i64 *shape, const i64 *stride);
+kn_value kn_iota(kn_maker *m, dtype t, kn_affine start, i64 rank, const i64 *shape, const i64 *stride);
 kn_value kn_cast(kn_maker *m, dtype t, kn_value x); /* x itself when it has the type */
 kn_value kn_ew(kn_maker *m, ir_op op, const kn_value *args, i64 n);
 kn_value kn_state(kn_maker *m, ir_reducer r, dtype t, i64 rank, const i64 *shape);
@@ -184,6 +184,9 @@ kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value
                     i64 ahead);
 /* The dot is computed in register tiles of so many rows and columns. */
 void kn_dot_block(kn_maker *m, kn_value dot, i64 rows, i64 columns);
+/* Of its rows (0), columns (1) or summed positions (2) only these exist: the operands are zero at other
+ * positions, and nothing depends on other rows and columns. */
+void kn_dot_live(kn_maker *m, kn_value dot, i64 which, kn_live live);
 kn_value kn_bcast(kn_maker *m, kn_value x, i64 axis, i64 extent); /* a new dim before `axis` */
 kn_value kn_trans(kn_maker *m, kn_value x, const u8 *perm);
 /* Opens a loop; *var and carried[0..n) are its variable and carried values inside. */

@@ -211,14 +211,14 @@ kn_value kn_const_i(kn_maker *m, dtype t, i64 v, i64 rank, const i64 *shape)
     return result(m, x);
 }
 
-kn_value kn_iota(kn_maker *m, kn_affine start, i64 rank, const i64 *shape, const i64 *stride)
+kn_value kn_iota(kn_maker *m, dtype t, kn_affine start, i64 rank, const i64 *shape, const i64 *stride)
 {
     kn_ins *x = append(m, KN_iota, NULL, 0);
     set_shape(x, rank, shape);
     for (i64 d = 0; d < rank; d++)
         x->stride[d] = stride[d];
     x->at = start;
-    x->dtype = DT_i64;
+    x->dtype = (u8)t;
     return result(m, x);
 }
 
@@ -291,6 +291,11 @@ kn_value kn_dot_add(kn_maker *m, kn_dot kind, kn_value acc, kn_value a, kn_value
         x->axis = ahead;
     }
     return result(m, x);
+}
+
+void kn_dot_live(kn_maker *m, kn_value dot, i64 which, kn_live live)
+{
+    m->k->defs.at[dot.i]->live[which] = live;
 }
 
 void kn_dot_block(kn_maker *m, kn_value dot, i64 rows, i64 columns)

@@ -45,7 +45,7 @@ static kn_value fetch(kn_job *j, const kn_operand *x, ir_atoms atoms, const kn_w
     kn_affine at = address(j->l, x, x->loc, atoms, w);
     const kn_loc *loc = x->loc;
     if (loc->where == KN_SERIES)
-        return kn_iota(&j->m, at, 0, NULL, NULL);
+        return kn_iota(&j->m, DT_i64, at, 0, NULL, NULL);
     if (loc->where == KN_NUMBER)
         return dtype_is_float(loc->dtype) ? kn_const_f(&j->m, loc->dtype, loc->f, 0, NULL)
                                           : kn_const_i(&j->m, loc->dtype, loc->i, 0, NULL);

@@ -52,7 +52,7 @@ static kn_value fetch(kn_job *j, const kn_operand *x, i64 o, const kn_space *s,
     if (loc->where == KN_MEMORY)
         return kn_load(&j->m, &p, 0, 0);
     if (loc->where == KN_SERIES)
-        return kn_iota(&j->m, p.at, p.rank, p.shape, p.stride);
+        return kn_iota(&j->m, DT_i64, p.at, p.rank, p.shape, p.stride);
     return dtype_is_float(loc->dtype) ? kn_const_f(&j->m, loc->dtype, loc->f, p.rank, p.shape)
                                       : kn_const_i(&j->m, loc->dtype, loc->i, p.rank, p.shape);
 }

@@ -123,6 +123,8 @@ static void print_ins(str *s, const kn_ins *x, i64 depth)
         print_ints(s, x->stride, x->rank);
         print_live(s, x->live, x->rank);
     }
+    if (x->op == KN_dot)
+        print_live(s, x->live, KN_RANK);
     i64 indices = x->op == KN_gather ? x->arg_count : x->op == KN_put ? x->arg_count - 1 : 0;
     if (indices > 0) {
         str_add(s, " :index ");
@@ -336,7 +338,7 @@ static void read_field(reader *r, kn_ins *x, const sx *key, const sx *v)
     } else if (sx_is(key, ":stride")) {
         read_ints(r, v, x->stride, KN_RANK);
     } else if (sx_is(key, ":live")) {
-        for (i64 d = 0; d < x->rank; d++) {
+        for (i64 d = 0; d < (x->op == KN_dot ? KN_RANK : x->rank); d++) {
             const sx *one = item(r, v, d);
             x->live[d].end = read_int(r, item(r, one, 0));
             x->live[d].start = read_affine(r, item(r, one, 1));

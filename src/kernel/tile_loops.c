@@ -401,7 +401,7 @@ static tile live_count(tiler *t, const loops *l, dtype type)
         kn_value count = kn_const_i(m, DT_i64, MIN(lanes, extent), 0, NULL);
         if (extent % lanes != 0) {
             kn_affine left = kn_affine_sum(t->a, kn_const_affine(extent), t->at[d.i], -1);
-            kn_value rest = kn_iota(m, left, 0, NULL, NULL);
+            kn_value rest = kn_iota(m, DT_i64, left, 0, NULL, NULL);
             count = kn_ew(m, IR_min, (kn_value[]){count, rest}, 2);
         }
         n.v = kn_ew(m, IR_mul, (kn_value[]){n.v, kn_cast(m, type, count)}, 2);

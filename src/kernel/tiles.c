@@ -189,8 +189,10 @@ static kn_value live_lanes(tiler *t, const tile *x, ir_atoms axes, ir_atom d)
     kt_extents(t, x, axes, shape);
     stride[find_dim(x, d)] = 1;
     kn_live live = live_along(t, axes, d);
-    kn_value position = kn_iota(m, live.start, x->n, shape, stride);
-    kn_value end = kn_const_i(m, DT_i64, live.end, x->n, shape);
+    /* as wide as the lanes that are chosen by it, where that is enough */
+    dtype type = live.end < INT32_MAX / 2 ? DT_i32 : DT_i64;
+    kn_value position = kn_iota(m, type, live.start, x->n, shape, stride);
+    kn_value end = kn_const_i(m, type, live.end, x->n, shape);
     return kn_ew(m, IR_lt, (kn_value[]){position, end}, 2);
 }
 
@@ -258,7 +260,7 @@ static kn_value load(tiler *t, u32 source, const tile *x, ir_atoms axes)
     kn_maker *m = &t->j.m;
     kn_place p = place_of(t, source, x, axes);
     if (loc->where == KN_SERIES)
-        return kn_iota(m, p.at, p.rank, p.shape, p.stride);
+        return kn_iota(m, DT_i64, p.at, p.rank, p.shape, p.stride);
     if (loc->where == KN_NUMBER) {
         dtype w = kt_wide((dtype)loc->dtype);
         return dtype_is_float(w) ? kn_const_f(m, w, loc->f, p.rank, p.shape)
@@ -284,15 +286,16 @@ static i64 stride_in(const tiler *t, const frame *f, u32 operand, ir_atom d)
     return d.i ? kn_stride(&t->l->at[source], d) : 0;
 }
 
-/* Can a product read it where it lies? */
-static bool may_refer(const tiler *t, const frame *f, u32 operand, ir_atoms axes)
+/* Can a product read it where it lies, or in panels along `n`? */
+static bool may_refer(const tiler *t, const frame *f, u32 operand, ir_atoms axes, ir_atom n)
 {
     u32 source = kt_source_of(t, f, operand);
     if (!source || t->l->at[source].where != KN_MEMORY)
         return false;
     ir_atoms dims = kt_node_of(t, operand)->dims;
     for (i64 i = 0; i < dims.n; i++)
-        if (kt_is_ragged(t, axes, dims.at[i]))
+        if (dims.at[i].i == n.i ? kt_ragged_split(t, axes, n) != NULL
+                                : kt_is_ragged(t, axes, dims.at[i]))
             return false;
     return true;
 }
@@ -312,7 +315,7 @@ static i64 readings(const tiler *t, ir_atoms dims)
 static bool may_pack(const tiler *t, const frame *f, u32 operand, ir_atom n, ir_atoms axes)
 {
     u32 source = kt_source_of(t, f, operand);
-    if (!n.i || !ir_has(axes, n) || !may_refer(t, f, operand, axes) || kt_extent_of(t, axes, n) == 1)
+    if (!n.i || !ir_has(axes, n) || !may_refer(t, f, operand, axes, n) || kt_extent_of(t, axes, n) == 1)
         return false;
     if (t->l->constant[source])
         return !t->j.constant;
@@ -325,11 +328,43 @@ static bool may_pack(const tiler *t, const frame *f, u32 operand, ir_atom n, ir_
 static bool may_pack_rows(const tiler *t, const frame *f, const product *x, ir_atoms axes)
 {
     u32 source = kt_source_of(t, f, x->left);
-    if (!x->m.i || !may_refer(t, f, x->left, axes) || kt_extent_of(t, axes, x->m) < MANY_ROWS)
+    if (!x->m.i || !may_refer(t, f, x->left, axes, x->m) || kt_extent_of(t, axes, x->m) < MANY_ROWS)
         return false;
     return stride_in(t, f, x->left, x->m) > kt_extent_of(t, axes, x->k) &&
            (t->l->constant[source] ? !t->j.constant
                                    : readings(t, kt_node_of(t, x->left)->dims) >= FEW_READINGS);
+}
+
+/* Copies `count` panels of `width` positions along n, from panel `first` of x on. Panels of x may be wider:
+ * what nothing is copied to is read for lanes that do not exist. */
+static void fill_panels(tiler *t, const panels *x, i64 first, i64 count, i64 width)
+{
+    kn_lower *l = t->l;
+    const kn_loc *from = &l->at[x->source];
+    ir_atom outer = kn_fresh(l, count), inner = kn_fresh(l, width);
+    i64 lanes = t->lanes[x->n.i], along = kn_stride(from, x->n);
+    kn_loc in = *from, out = x->loc;
+    ir_atom *dims = NEW_N(l->a, ir_atom, from->dims.n + 1);
+    i64 *stride = NEW_N(l->a, i64, from->dims.n + 1);
+    for (i64 i = 0; i < from->dims.n; i++) {
+        bool is_cut = from->dims.at[i].i == x->n.i;
+        dims[i] = is_cut ? outer : from->dims.at[i];
+        stride[i] = is_cut ? along * lanes : from->stride[i];
+    }
+    dims[from->dims.n] = inner;
+    stride[from->dims.n] = along;
+    in.dims = (ir_atoms){dims, from->dims.n + 1};
+    in.stride = stride;
+    in.offset += first * lanes * along;
+    dims = NEW_N(l->a, ir_atom, out.dims.n);
+    for (i64 i = 0; i < out.dims.n; i++) {
+        ir_atom d = out.dims.at[i];
+        dims[i] = d.i == x->outer.i ? outer : d.i == x->inner.i ? inner : d;
+        if (d.i == x->outer.i)
+            out.offset += first * out.stride[i];
+    }
+    out.dims.at = dims;
+    kn_copy(l, x->source, &out, KN_INTO, &in);
 }
 
 /* The source's panels as wide as the tile, made when they are first asked for. */
@@ -340,29 +375,24 @@ static const panels *panels_of(tiler *t, u32 source, ir_atom n, ir_atoms summed)
         if (t->packed.at[i].source == source && t->packed.at[i].n.i == n.i)
             return &t->packed.at[i];
     const kn_loc *from = &l->at[source];
-    i64 width = t->lanes[n.i], count = 0;
+    i64 width = t->lanes[n.i], whole = ir_extent(t->p, n) / width, rest = ir_extent(t->p, n) % width;
     panels x = {.source = source, .n = n};
-    x.outer = kn_fresh(l, ir_extent(t->p, n) / width);
+    x.outer = kn_fresh(l, whole + (rest > 0));
     x.inner = kn_fresh(l, width);
-    kn_loc cut = *from;
-    ir_atom *dims = NEW_N(l->a, ir_atom, from->dims.n + 1), *order = NEW_N(l->a, ir_atom, from->dims.n + 1);
-    i64 *stride = NEW_N(l->a, i64, from->dims.n + 1);
-    for (i64 i = 0; i < from->dims.n; i++) {
-        bool is_cut = from->dims.at[i].i == n.i;
-        dims[i] = is_cut ? x.outer : from->dims.at[i];
-        stride[i] = is_cut ? from->stride[i] * width : from->stride[i];
-    }
-    dims[from->dims.n] = x.inner;
-    stride[from->dims.n] = kn_stride(from, n);
-    cut.dims = (ir_atoms){dims, from->dims.n + 1};
-    cut.stride = stride;
+    ir_atom *order = NEW_N(l->a, ir_atom, from->dims.n + 1);
+    i64 count = 0;
     for (i64 pass = 0; pass < 2; pass++)
-        for (i64 i = 0; i < from->dims.n; i++)
-            if (ir_has(summed, dims[i]) == (pass == 1))
-                order[count++] = dims[i];
+        for (i64 i = 0; i < from->dims.n; i++) {
+            ir_atom d = from->dims.at[i].i == n.i ? x.outer : from->dims.at[i];
+            if (ir_has(summed, d) == (pass == 1))
+                order[count++] = d;
+        }
     order[count++] = x.inner;
     x.loc = kn_loc_new(l, from->dtype, order, count);
-    kn_copy(l, source, &x.loc, KN_OUT, &cut);
+    if (whole > 0)
+        fill_panels(t, &x, 0, whole, width);
+    if (rest > 0)
+        fill_panels(t, &x, whole, 1, rest);
     x.bound = kn_job_bind(&t->j, &x.loc, KN_IN);
     vec_push(t->a, &t->packed, x);
     return &t->packed.at[t->packed.n - 1];
@@ -402,8 +432,8 @@ static kn_place panel_place(tiler *t, const panels *x, const tile *like, ir_atom
 static int rate(const tiler *t, const frame *f, const product *x, ir_atoms axes)
 {
     i64 n = kt_extent_of(t, axes, x->n), m = kt_extent_of(t, axes, x->m);
-    bool refers = may_refer(t, f, x->right, axes);
-    bool left_runs = !may_refer(t, f, x->left, axes) || stride_in(t, f, x->left, x->k) == 1;
+    bool refers = may_refer(t, f, x->right, axes, (ir_atom){0});
+    bool left_runs = !may_refer(t, f, x->left, axes, (ir_atom){0}) || stride_in(t, f, x->left, x->k) == 1;
     bool along_k = refers && stride_in(t, f, x->right, x->k) == 1 && left_runs;
     if (along_k && m == 1 && n > 1) /* each element is read once, rows are streams */
         return 7;
@@ -484,7 +514,7 @@ static kn_value operand(tiler *t, frame *f, u32 k, tile like, bool by_place, ir_
                         ir_atom summed)
 {
     kn_maker *m = &t->j.m;
-    if (by_place && may_refer(t, f, k, axes)) {
+    if (by_place && may_refer(t, f, k, axes, (ir_atom){0})) {
         kn_place p = place_of(t, kt_source_of(t, f, k), &like, axes);
         return kn_ref(m, &p);
     }
@@ -542,6 +572,10 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
     i64 block[2];
     choose_block(t, &x, axes, type, block);
     kn_dot_block(m, out.v, block[0], block[1]);
+    const ir_atom dims[KN_RANK] = {x.m, x.n, x.k};
+    for (i64 d = 0; d < KN_RANK; d++)
+        if (dims[d].i && kt_is_ragged(t, axes, dims[d]))
+            kn_dot_live(m, out.v, d, live_along(t, axes, dims[d]));
     return out;
 }
 
@@ -635,7 +669,7 @@ static tile iota_inside(tiler *t, const frame *f, u32 k)
     i64 shape[KN_RANK], one[KN_RANK] = {1};
     kt_extents(t, &out, f->axes, shape);
     kn_affine at = ir_has(f->axes, d) ? t->at[d.i] : kn_const_affine(0);
-    out.v = kn_iota(&t->j.m, at, out.n, shape, one);
+    out.v = kn_iota(&t->j.m, DT_i64, at, out.n, shape, one);
     return out;
 }
 

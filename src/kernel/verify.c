@@ -401,7 +401,7 @@ static void check_ins(checker *c)
             check_reducer(c, false);
         break;
     case KN_iota:
-        require(c, x->dtype == DT_i64, "iota is i64");
+        require(c, x->dtype == DT_i64 || x->dtype == DT_i32, "iota is i64 or i32");
         check_affine(c, x->at);
         break;
     case KN_cast:
@@ -442,6 +442,8 @@ static void check_ins(checker *c)
         break;
     case KN_dot:
         check_dot(c);
+        for (i64 d = 0; d < KN_RANK; d++)
+            check_affine(c, x->live[d].start);
         break;
     default:
         fail(c, "unknown operation");

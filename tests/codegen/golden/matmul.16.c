@@ -85,7 +85,7 @@ int kf69bf067abf303b2(void *const *buf, i64 p0, i64 p1)
                 f32x4 c2_0 = {0};
                 f32x4 c2_1 = {0};
                 f32x4 c2_2 = {0};
-                for (i64 k = 0; k < 40; k++) {
+                for (i64 k = 0, ke = 40; k < ke; k++) {
                     f32x4 y0 = *(const f32x4_at *)(pb + k * 12 + 0);
                     PIN(y0);
                     f32x4 y1 = *(const f32x4_at *)(pb + k * 12 + 4);

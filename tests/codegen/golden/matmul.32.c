@@ -53,7 +53,7 @@ int ke8002443b3b0a582(void *const *buf, i64 p0, i64 p1)
                 f32x8 c0_4 = {0};
                 f32x8 c0_5 = {0};
                 f32x8 c0_6 = {0};
-                for (i64 k = 0; k < 40; k++) {
+                for (i64 k = 0, ke = 40; k < ke; k++) {
                     f32x8 y0 = *(const f32x8_at *)(pb + k * 56 + 0);
                     f32x8 y1 = *(const f32x8_at *)(pb + k * 56 + 8);
                     f32x8 y2 = *(const f32x8_at *)(pb + k * 56 + 16);

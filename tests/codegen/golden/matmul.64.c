@@ -62,7 +62,7 @@ int k522e055770ce96f6(void *const *buf, i64 p0, i64 p1)
             f32x16 c2_1 = {0};
             f32x16 c2_2 = {0};
             f32x16 c2_3 = {0};
-            for (i64 k = 0; k < 40; k++) {
+            for (i64 k = 0, ke = 40; k < ke; k++) {
                 f32x16 y0 = *(const f32x16_at *)(pb + k * 64 + 0);
                 PIN(y0);
                 f32x16 y1 = *(const f32x16_at *)(pb + k * 64 + 16);
