@@ -551,6 +551,29 @@ static void test_interrupt(void **state)
     expect(0, "$E optimize --budget 0.01 small.eqf -o int.pkg && test -z \"$(ls -d .int.pkg* 2>/dev/null)\"");
 }
 
+/* Killed at any moment of building, searching, replacing and proving: the package is whole, and a run
+ * for another one in the same folder removes what the dead ones left. */
+static void test_killed(void **state)
+{
+    (void)state;
+    expect(0, "mkdir killed && $E optimize --budget 0.01 small.eqf -o killed/a");
+    int left = 0;
+    for (int ms = 50; ms < 2500; ms += 270) {
+        char command[400];
+        snprintf(command, sizeof command,
+                 "$E optimize --budget 2 small.eqf -o killed/a --seed %d >/dev/null 2>&1 & p=$!; "
+                 "sleep %d.%03d; kill -9 $p; wait $p",
+                 ms, ms / 1000, ms % 1000);
+        tool(&s, command);
+        if (s.code != 137 && s.code != 0)
+            fail_msg("after %d ms: exit %d\n%s", ms, s.code, s.err);
+        expect(0, "$E run killed/a --check");
+        left += tool(&s, "test \"$(ls -A killed)\" = a") != 0;
+    }
+    assert_true(left > 0); /* else this shows nothing */
+    expect(0, "$E optimize --budget 0.01 small.eqf -o killed/b && test \"$(ls -A killed | tr '\\n' ' ')\" = 'a b '");
+}
+
 static void test_bench(void **state)
 {
     (void)state;
@@ -728,6 +751,7 @@ int main(void)
         cmocka_unit_test(test_machine_errors),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_killed),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_state),
         cmocka_unit_test(test_symbolic),
