@@ -23,7 +23,7 @@ typedef struct instance {
     u8 facts[RL_MAX_VARS];
     map_detail map[RL_MAX_VARS];
     dtype free;
-    bool all_positive, with_zeros;
+    bool all_positive, with_zeros, is_masked; /* masked: a third of the numbers is -inf */
     u64 seed;     /* of the values */
     i64 rounding; /* 0: as drawn, 1: whole numbers, 2: ones and twos */
 } instance;
@@ -187,6 +187,8 @@ static bool draw(lab *l, instance *x)
         x->facts[v] &= (u8)~RL_IS_POSITIVE; /* a sum over nothing is not */
     x->all_positive = rng_below(&l->g, 3) == 0;
     x->with_zeros = rng_below(&l->g, 8) == 0;
+    bool may_be_masked = !x->all_positive && !has_empty_tiles(x); /* 0 times -inf is not 0 */
+    x->is_masked = may_be_masked && rng_below(&l->g, 4) == 0;
     x->seed = rng_u64(&l->g);
     rl_env env;
     set_environment(l, x, &env);
@@ -348,12 +350,15 @@ static f64 draw_value(const instance *x, rng *g, dtype t, bool positive)
 {
     f64 size = 0.5 + 1.5 * rng_f64(g);
     bool minus = rng_u64(g) & 1, zero = rng_below(g, 6) == 0;
+    bool masked = x->is_masked && t == DT_f64 && !positive && rng_below(g, 3) == 0;
     if (t == DT_bool)
         return (f64)minus;
     if (x->rounding == 1 || t == DT_i64)
         size = (f64)(1 + (i64)(3 * (size - 0.5) / 1.5));
     else if (x->rounding == 2)
         size = size < 1.25 ? 1 : 2;
+    if (masked)
+        return -(f64)INFINITY;
     if (x->with_zeros && zero && !positive)
         return 0;
     return minus && !positive && !x->all_positive ? -size : size;
@@ -483,9 +488,11 @@ static bool still_fails(const lab *l, const instance *x)
 {
     rl_env env;
     set_environment(l, x, &env);
-    for (i64 v = 0; v < l->r->n_vars; v++)
-        if ((x->facts[v] & RL_IS_POSITIVE) && has_empty_tiles(x))
-            return false;
+    bool is_fair = !x->is_masked || !has_empty_tiles(x);
+    for (i64 v = 0; v < l->r->n_vars && is_fair; v++)
+        is_fair = !(x->facts[v] & RL_IS_POSITIVE) || !has_empty_tiles(x);
+    if (!is_fair)
+        return false;
     return is_instance(&env) && try_instance(l, x) == DIFFERENT;
 }
 
@@ -545,11 +552,12 @@ static void shrink(const lab *l, instance *best)
         x.rounding = rounding;
         keep(l, best, x);
     }
-    if (best->with_zeros) {
-        x = *best;
-        x.with_zeros = false;
-        keep(l, best, x);
-    }
+    x = *best;
+    x.with_zeros = false;
+    keep(l, best, x);
+    x = *best;
+    x.is_masked = false;
+    keep(l, best, x);
 }
 
 /* ---- the report ------------------------------------------------------------------------------ */

@@ -178,8 +178,8 @@ static void planted_mistakes_are_found(void **state)
             fail_msg("%s was not caught", set->rules.at[i]->name);
         assert_non_null(t.counterexample);
     }
-    assert_true(set->rules.n >= 43);
-    assert_int_equal(set->rules.n + by_type, 69);
+    assert_true(set->rules.n >= 47);
+    assert_int_equal(set->rules.n + by_type, 73);
     arena_free(a);
     eqf_ctx_free(ctx);
 }
