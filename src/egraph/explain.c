@@ -8,7 +8,8 @@
 
 #include "egraph/explain.h"
 
-#define MAX_DEPTH 100000
+/* How much recursion there may be, in units of about 128 bytes of stack, and what each kind takes. */
+enum { MAX_DEPTH = 40000, DEEP_TERM = 1, DEEP_AXIOM = 3, DEEP_PATTERN = 4, DEEP_EDGE = 5, DEEP_ROW = 12 };
 
 /* ---- proof tables -------------------------------------------------------------------------- */
 
@@ -133,9 +134,9 @@ typedef struct explainer {
 
 static i32 path(explainer *x, u32 from, u32 to);
 
-static void deeper(explainer *x)
+static void deeper(explainer *x, u32 by)
 {
-    if (++x->depth > MAX_DEPTH)
+    if ((x->depth += by) > MAX_DEPTH)
         eqf_throw(x->p->ctx, EQF_E_LIMIT, NULL, NULL, "the proof is nested too deeply");
 }
 
@@ -145,7 +146,7 @@ static u32 term_of(explainer *x, u32 n)
     u32 *memo = &x->term[n >> 29][n & EG_INDEX];
     if (*memo)
         return *memo;
-    deeper(x);
+    deeper(x, DEEP_TERM);
     const u32 *rec = eg_rec(x->g, n);
     u32 arity = eg_node_arity(x->g, n, rec), small[4], *kids = small;
     if (arity > 4)
@@ -153,7 +154,7 @@ static u32 term_of(explainer *x, u32 n)
     for (u32 i = 0; i < arity; i++)
         kids[i] = term_of(x, eg_orig(x->g, n)[i]);
     *memo = pf_term_add(x->p, rec[N_HEAD], arity, kids);
-    x->depth--;
+    x->depth -= DEEP_TERM;
     return *memo;
 }
 
@@ -208,6 +209,7 @@ static i32 axiom_instance(explainer *x, const u32 **words, u32 *to)
     }
     u32 arity = eg_head_arity(x->g->lang, head);
     i32 small[4], *refs = arity > 4 ? NEW_N(x->p->a, i32, arity) : small;
+    deeper(x, DEEP_AXIOM);
     for (u32 i = 0; i < arity; i++) {
         u32 kid = eg_orig(x->g, n)[swap ? 1 - i : i], found = (*words)[1], instance;
         i32 parts[2];
@@ -215,6 +217,7 @@ static i32 axiom_instance(explainer *x, const u32 **words, u32 *to)
         parts[1] = axiom_instance(x, words, &instance);
         refs[i] = pf_chain(x->p, term_of(x, kid), instance, parts, 2);
     }
+    x->depth -= DEEP_AXIOM;
     return node_to_instance(x, n, swap, refs, arity, to);
 }
 
@@ -246,6 +249,7 @@ static i32 instance(explainer *x, const firing *f, const eg_term *t, bool right,
     u32 n = right ? f->built[t->index] : f->nodes[t->index];
     bool swap = (right ? f->built_swaps : f->swaps) >> t->index & 1;
     i32 refs[EG_MAX_VARS];
+    deeper(x, DEEP_PATTERN);
     for (u32 i = 0; i < t->arity; i++) {
         const eg_term *kid = t->kids[i];
         u32 orig = eg_orig(x->g, n)[swap ? 1 - i : i], found, inst;
@@ -259,6 +263,7 @@ static i32 instance(explainer *x, const firing *f, const eg_term *t, bool right,
         parts[1] = instance(x, f, kid, right, &inst);
         refs[i] = pf_chain(x->p, term_of(x, orig), inst, parts, 2);
     }
+    x->depth -= DEEP_PATTERN;
     return node_to_instance(x, n, swap, refs, t->arity, to);
 }
 
@@ -407,8 +412,9 @@ static i32 edge_proof(explainer *x, u32 n)
     i32 *memo = &x->edge[n >> 29][n & EG_INDEX];
     if (*memo)
         return *memo;
-    deeper(x);
     eg_edge e = *eg_edge_of(x->g, n);
+    const u32 by = e.why >= EG_WHY_GIVEN ? DEEP_EDGE : DEEP_ROW;
+    deeper(x, by);
     i32 ref;
     if (e.why == EG_WHY_CONGRUENCE || e.why == EG_WHY_SWAPPED) {
         bool swap = e.why == EG_WHY_SWAPPED;
@@ -425,7 +431,7 @@ static i32 edge_proof(explainer *x, u32 n)
     } else {
         ref = row_proof(x, e.why >> 1, n, e.to);
     }
-    x->depth--;
+    x->depth -= by;
     /* both ends may have the same term: an empty proof, remembered as a chain of nothing */
     if (!ref)
         ref = add_step(x->p, (pf_step){.kind = PF_CHAIN, .from = term_of(x, n),

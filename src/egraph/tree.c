@@ -272,29 +272,55 @@ typedef struct printer {
     i64 limit;
 } printer;
 
-static void print_node(printer *p, u32 c, bool by_name)
+/* An e-node whose operands are being written. */
+typedef struct unfinished {
+    u32 node, next;
+} unfinished;
+
+/* Writes a class up to its first operand: true when it has one. */
+static bool begin_class(printer *p, u32 c, bool by_name)
 {
     if (by_name && p->name && p->name[c]) {
         str_printf(&p->out, "t%u", p->name[c]);
-        return;
+        return false;
     }
     const eg *g = p->x->g;
     u32 n = p->x->choice[c];
     const u32 *rec = eg_rec(g, n);
-    u32 arity = eg_node_arity(g, n, rec);
-    if (arity)
+    if (eg_node_arity(g, n, rec)) {
         str_add_char(&p->out, '(');
+        eg_print_head(g->lang, &p->out, rec[N_HEAD]);
+        return true;
+    }
     eg_print_head(g->lang, &p->out, rec[N_HEAD]);
-    for (u32 i = 0; i < arity; i++) {
+    eg_print_payload(g->lang, &p->out, rec[N_HEAD]);
+    return false;
+}
+
+/* As deep as the term is: no recursion. */
+static void print_class(printer *p, u32 c, bool by_name)
+{
+    const eg *g = p->x->g;
+    VEC(unfinished) open = {0};
+    if (begin_class(p, c, by_name))
+        vec_push(p->x->a, &open, (unfinished){p->x->choice[c], 0});
+    while (open.n) {
+        unfinished *top = &open.at[open.n - 1];
+        const u32 *rec = eg_rec(g, top->node);
+        if (top->next == eg_node_arity(g, top->node, rec)) {
+            eg_print_payload(g->lang, &p->out, rec[N_HEAD]);
+            str_add_char(&p->out, ')');
+            open.n--;
+            continue;
+        }
         if (p->out.n > p->limit)
             eqf_throw(p->x->ctx, EQF_E_LIMIT, NULL, NULL, "the term has more than %lld characters",
                       (long long)p->limit);
         str_add_char(&p->out, ' ');
-        print_node(p, eg_kid(rec, n, i), true);
+        u32 kid = eg_kid(rec, top->node, top->next++);
+        if (begin_class(p, kid, true))
+            vec_push(p->x->a, &open, (unfinished){p->x->choice[kid], 0});
     }
-    eg_print_payload(g->lang, &p->out, rec[N_HEAD]);
-    if (arity)
-        str_add_char(&p->out, ')');
 }
 
 eqf_status eqf_extraction_text(eqf_extraction *x, eqf_class root, bool shared, size_t limit,
@@ -325,11 +351,11 @@ eqf_status eqf_extraction_text(eqf_extraction *x, eqf_class root, bool shared, s
             if (uses[c] < 2 || c == r || !eg_node_arity(x->g, node, eg_rec(x->g, node)))
                 continue;
             str_printf(&p.out, "(let t%u ", lets + 1);
-            print_node(&p, c, false);
+            print_class(&p, c, false);
             str_add(&p.out, " ");
             name[c] = ++lets;
         }
-        print_node(&p, r, false);
+        print_class(&p, r, false);
         for (u32 k = 0; k < lets; k++)
             str_add_char(&p.out, ')');
         *out = str_text(&p.out);

@@ -566,6 +566,39 @@ static void test_extremes(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* A deep term is written without recursion, and not at all beyond the limit of characters. */
+static void test_deep_text(void **state)
+{
+    (void)state;
+    enum { DEPTH = 200000 };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    eqf_lang *lang;
+    eqf_egraph *g;
+    eqf_op f;
+    eqf_head head;
+    eqf_class c, over;
+    eqf_options o = {.limits = eqf_limits_none()};
+    eqf_extraction *x;
+    const char *text;
+    OK(eqf_lang_new(ctx, &lang));
+    OK(eqf_lang_op(lang, "f", 1, 0, &f));
+    OK(eqf_head_of(lang, f, 0, &head));
+    OK(eqf_egraph_new(lang, &o, &g));
+    OK(eqf_add_text(g, TEXT("a"), &c));
+    for (int i = 0; i < DEPTH; i++, c = over)
+        OK(eqf_add(g, head, &c, 1, &over));
+    OK(eqf_extract(g, &c, 1, NULL, EQF_TREE, &x));
+    for (int shared = 0; shared < 2; shared++) {
+        OK(eqf_extraction_text(x, c, shared, 0, &text));
+        assert_int_equal(strlen(text), 4 * DEPTH + 1);
+        assert_int_equal(eqf_extraction_text(x, c, shared, 1000, &text), EQF_E_LIMIT);
+    }
+    eqf_extraction_free(x);
+    eqf_egraph_free(g);
+    eqf_lang_free(lang);
+    eqf_ctx_free(ctx);
+}
+
 static void test_output(void **state)
 {
     (void)state;
@@ -607,7 +640,7 @@ int main(void)
         cmocka_unit_test(test_payloads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_intact),
         cmocka_unit_test(test_extraction), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_output),
+        cmocka_unit_test(test_deep_text),  cmocka_unit_test(test_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

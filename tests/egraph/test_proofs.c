@@ -298,6 +298,62 @@ static void test_either_order(void **state)
     }
 }
 
+/* (f (f ... leaf)) as a shared-term. */
+static char *deep_term(const char *leaf, int depth)
+{
+    size_t cap = 40 * (size_t)depth + 100, at = 0;
+    char *text = malloc(cap);
+    assert_non_null(text);
+    at += (size_t)snprintf(text, cap, "(shared-term (t 1 %s)", leaf);
+    for (int i = 2; i <= depth; i++)
+        at += (size_t)snprintf(text + at, cap - at, " (t %d f %d)", i, i - 1);
+    snprintf(text + at, cap - at, " %d)", depth);
+    return text;
+}
+
+/* However deep two terms are: a proof, or a limit, and never the end of the stack. */
+static void test_depth(void **state)
+{
+    (void)state;
+    static const int depths[] = {5000, 100000};
+    for (int k = 0; k < 2; k++) {
+        fixture f = {.ctx = eqf_ctx_new(NULL)};
+        eqf_op op;
+        eqf_head head;
+        assert_int_equal(eqf_lang_new(f.ctx, &f.lang), EQF_OK);
+        assert_int_equal(eqf_rules_load(f.lang, "rules", eqf_text_of(""), &f.rules), EQF_OK);
+        assert_int_equal(eqf_lang_op(f.lang, "f", 1, 0, &op), EQF_OK);
+        assert_int_equal(eqf_head_of(f.lang, op, 0, &head), EQF_OK);
+        eqf_options o = {.limits = eqf_limits_none(), .explain = true};
+        assert_int_equal(eqf_egraph_new(f.lang, &o, &f.g), EQF_OK);
+        for (int side = 0; side < 2; side++) {
+            eqf_class c, over;
+            assert_int_equal(eqf_add_text(f.g, eqf_text_of(side ? "b" : "a"), &c), EQF_OK);
+            for (int i = 1; i < depths[k]; i++, c = over)
+                assert_int_equal(eqf_add(f.g, head, &c, 1, &over), EQF_OK);
+        }
+        assert_int_equal(
+            eqf_union_text(f.g, eqf_text_of("a"), eqf_text_of("b"), eqf_text_of("given"), NULL),
+            EQF_OK);
+        char *a = deep_term("a", depths[k]), *b = deep_term("b", depths[k]), *text;
+        eqf_proof *p;
+        eqf_check_report report;
+        eqf_checking checking = {.axioms = eqf_text_of("(axiom given a b)")};
+        assert_int_equal(eqf_explain(f.g, eqf_text_of(a), eqf_text_of(b), &p), EQF_OK);
+        eqf_status s = eqf_proof_reduce(f.g, p);
+        assert_true(s == EQF_OK || (k == 1 && s == EQF_E_LIMIT));
+        assert_int_equal(eqf_proof_text(p, EQF_SHARED, &text), EQF_OK);
+        assert_int_equal(eqf_proof_check(f.ctx, eqf_text_of(text), eqf_text_of(a), eqf_text_of(b),
+                                         &checking, &report),
+                         EQF_OK);
+        eqf_text_free(f.ctx, text);
+        eqf_proof_free(p);
+        free(a);
+        free(b);
+        drop(&f);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--print") == 0) {
@@ -309,6 +365,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_tampered),
                                        cmocka_unit_test(test_same),
                                        cmocka_unit_test(test_one_class),
-                                       cmocka_unit_test(test_either_order)};
+                                       cmocka_unit_test(test_either_order),
+                                       cmocka_unit_test(test_depth)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
