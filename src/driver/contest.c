@@ -122,7 +122,8 @@ bool contest_try(contest *c, const ir_program *form, const ex_candidate *from)
     first->report.verify_s = m->report.verify_s;
     if (taken && t.status == EQF_OK) {
         c->best = form;
-        c->best_us *= m->verified.median_us / m->verified.rival_median_us;
+        c->best_us = MAX(c->best_us * m->verified.median_us / m->verified.rival_median_us,
+                         m->verified.least_us);
         if (!c->is_published) {
             if (c->best_arena)
                 arena_free(c->best_arena);
