@@ -83,7 +83,7 @@ static bool start(pool *p)
     static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     sigset_t sent, before;
     sigfillset(&sent);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    for (i64 i = 0; i < COUNT_OF(faults); i++)
         sigdelset(&sent, faults[i]);
     pthread_sigmask(SIG_BLOCK, &sent, &before);
     bool started = pthread_create(&p->handles[p->started], NULL, worker, p) == 0;

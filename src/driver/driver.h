@@ -106,6 +106,8 @@ void program_expect_unchanged(const eqf_program *p);
  * not, unless `force`: then ill-typed rules are left out and unsound ones used. */
 rl_ruleset *rulebook_join(arena *a, const char *const *files, i64 n, bool force, u64 seed,
                           const volatile bool *cancel);
+/* "is unsound: counterexample" in a line, NULL where the lab finds nothing. */
+const char *rulebook_fault(arena *a, const rl_rule *r, u64 seed);
 
 /* ---- ranges.c ---------------------------------------------------------------------------------
  */

@@ -2,9 +2,6 @@
 #include "driver/proof.h"
 
 #include "partition/partition.h"
-#include "rules/lab.h"
-
-enum { TESTED = 200 }; /* instances of a rule of the proof's own */
 
 /* ---- writing ------------------------------------------------------------------------------------ */
 
@@ -270,6 +267,16 @@ proof *proof_read(arena *a, const char *file, const char *text, i64 n, const cha
 
 /* ---- replaying ---------------------------------------------------------------------------------- */
 
+/* The rule of that name, if the product does not have it; or NULL. */
+static const rl_rule *find_own(const proof *p, const char *name)
+{
+    const rl_ruleset *set = p->space.rules;
+    for (i64 i = set->shipped; i < set->rules.n; i++)
+        if (strcmp(set->rules.at[i]->name, name) == 0)
+            return set->rules.at[i];
+    return NULL;
+}
+
 proof_rules proof_own_rules(arena *a, const proof *p, const proof_part *part)
 {
     proof_rules own = {0};
@@ -280,10 +287,8 @@ proof_rules proof_own_rules(arena *a, const proof *p, const proof_part *part)
             const sx *by = sx_is_form(items->at[k], "s") && items->at[k]->n > 4 ? items->at[k]->at[4] : NULL;
             if (!by || !sx_is_form(by, "rule") || by->n < 2 || by->at[1]->kind == SX_LIST)
                 continue;
-            const rl_rule *r = rl_ruleset_find(p->space.rules, by->at[1]->text);
+            const rl_rule *r = find_own(p, by->at[1]->text);
             bool is_new = r != NULL;
-            for (i64 j = 0; r && j < p->space.rules->shipped; j++)
-                is_new = is_new && p->space.rules->rules.at[j] != r;
             for (i64 j = 0; j < own.n; j++)
                 is_new = is_new && own.at[j] != r;
             if (is_new)
@@ -298,15 +303,9 @@ static const char *refuse_rule(arena *a, const proof *p, const proof_part *part)
     proof_rules own = proof_own_rules(a, p, part);
     for (i64 i = 0; i < own.n; i++) {
         const rl_rule *r = own.at[i];
-        arena *scratch = arena_child(a);
-        rl_trial t = rl_try_rule(scratch, r, TESTED, 0);
-        const char *why = t.verdict != RL_UNSOUND
-                              ? NULL
-                              : arena_printf(a, "rule %s of %s is unsound: %.*s", r->name, r->file,
-                                             (int)strcspn(t.counterexample, "\n"), t.counterexample);
-        arena_free(scratch);
-        if (why)
-            return why;
+        const char *fault = rulebook_fault(a, r, 0);
+        if (fault)
+            return arena_printf(a, "rule %s of %s %s", r->name, r->file, fault);
     }
     return NULL;
 }

@@ -51,8 +51,8 @@ proof *proof_read(arena *a, const char *file, const char *text, i64 n, const cha
 /* The rules of the proof's own that the part's derivation uses, each once. */
 typedef VEC(const rl_rule *) proof_rules;
 proof_rules proof_own_rules(arena *a, const proof *p, const proof_part *part);
-/* Replays all derivations, and tests the rules of their own that they use as the rule lab does; `cancelled` (may be NULL) is polled, EQF_E_LIMIT. Which parts were refused
- * stands in them. */
+/* Replays all derivations, and tests the rules of their own that they use as the rule lab does;
+ * `cancelled` (may be NULL) is polled, EQF_E_LIMIT. Which parts were refused stands in them. */
 void proof_replay(arena *a, proof *p, bool (*cancelled)(void *user), void *user);
 
 #endif

@@ -155,9 +155,20 @@ eqf_status eqf_rulebook_try(eqf_rulebook *book, size_t i, int64_t instances, uin
 /* ---- rules for a search
  * --------------------------------------------------------------------------- */
 
-/* Reports what is wrong with the rules from number `first` on. */
-static eqf_status report_bad(arena *a, const rl_ruleset *set, i64 first, u64 seed,
-                             const volatile bool *cancel)
+const char *rulebook_fault(arena *a, const rl_rule *r, u64 seed)
+{
+    arena *scratch = arena_child(a);
+    rl_trial t = rl_try_rule(scratch, r, INSTANCES, seed);
+    const char *fault = t.verdict == RL_UNSOUND
+                            ? arena_printf(a, "is unsound: %.*s",
+                                           (int)strcspn(t.counterexample, "\n"), t.counterexample)
+                            : NULL;
+    arena_free(scratch);
+    return fault;
+}
+
+/* Reports what is wrong with the rules that are not the product's. */
+static eqf_status report_bad(arena *a, const rl_ruleset *set, u64 seed, const volatile bool *cancel)
 {
     eqf_ctx *ctx = arena_ctx(a);
     eqf_status status = EQF_OK;
@@ -167,18 +178,15 @@ static eqf_status report_bad(arena *a, const rl_ruleset *set, i64 first, u64 see
                             arena_printf(a, "%u:%u", r->line, r->column), "%s%srejected: %s",
                             r->name, r->name[0] ? " is " : "", r->reason);
     }
-    for (i64 i = first; i < set->rules.n; i++) {
+    for (i64 i = set->shipped; i < set->rules.n; i++) {
         const rl_rule *r = set->rules.at[i];
         if (cancel && *cancel)
             eqf_throw(ctx, EQF_E_INTERRUPTED, NULL, NULL, "interrupted");
-        arena *scratch = arena_child(a);
-        rl_trial t = rl_try_rule(scratch, r, INSTANCES, seed);
-        if (t.verdict == RL_UNSOUND)
+        const char *fault = rulebook_fault(a, r, seed);
+        if (fault)
             status = eqf_report(ctx, EQF_E_DATA, r->file,
-                                arena_printf(a, "%u:%u", r->line, r->column),
-                                "%s is unsound: %.*s", r->name,
-                                (int)strcspn(t.counterexample, "\n"), t.counterexample);
-        arena_free(scratch);
+                                arena_printf(a, "%u:%u", r->line, r->column), "%s %s", r->name,
+                                fault);
     }
     return status;
 }
@@ -187,13 +195,12 @@ rl_ruleset *rulebook_join(arena *a, const char *const *files, i64 n, bool force,
                           const volatile bool *cancel)
 {
     rl_ruleset *set = rl_ruleset_shipped(a);
-    i64 shipped = set->rules.n;
     for (i64 i = 0; i < n; i++) {
         i64 length;
         const char *text = file_read(a, files[i], MAX_FILE, &length);
         rl_ruleset_read(set, arena_strdup(a, files[i]), text, length);
     }
-    eqf_status status = force ? EQF_OK : report_bad(a, set, shipped, seed, cancel);
+    eqf_status status = force ? EQF_OK : report_bad(a, set, seed, cancel);
     if (status)
         eqf_rethrow(arena_ctx(a), status);
     return set;
