@@ -420,6 +420,23 @@ static void random_forms_are_worth_the_program(void **state)
     eqf_ctx_free(ctx);
 }
 
+#define CASES EQF_TEST_DIR "/rules/repair/cases.eqf"
+
+static const sx *read_cases(arena *a)
+{
+    i64 n;
+    const char *text = file_read(a, CASES, 1 << 20, &n);
+    return sx_read(a, CASES, text, n);
+}
+
+/* (case NAME PROGRAM ...) */
+static ir_program *program_of_case(arena *a, const sx *c)
+{
+    str program = str_new(a);
+    sx_print(&program, c->at[2]);
+    return ir_read(a, CASES, str_text(&program), program.n);
+}
+
 /* The golden cases of the solver as whole programs: algebra, tiles, and then the loop; what has no
  * repair gets none. */
 static void solver_cases_are_fused(void **state)
@@ -427,20 +444,16 @@ static void solver_cases_are_fused(void **state)
     (void)state;
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     arena *all = arena_new(ctx, 0);
-    i64 n, found = 0, none = 0;
-    const char *path = EQF_TEST_DIR "/rules/repair/cases.eqf";
-    const char *text = file_read(all, path, 1 << 20, &n);
-    const sx *cases = sx_read(all, path, text, n);
+    i64 found = 0, none = 0;
+    const sx *cases = read_cases(all);
     for (i64 k = 0; k < cases->n; k++) {
         arena *a = arena_new(ctx, 0);
         const sx *c = cases->at[k];
-        str program = str_new(a);
-        sx_print(&program, c->at[2]);
         bool has_none = false;
         for (i64 i = 3; i < c->n; i++)
             has_none = has_none || sx_is_form(c->at[i], "none");
         rl_graph_options o = {.limits = eqf_limits_default(), .fp = RL_APPROXIMATE};
-        rl_graph *g = rl_graph_new(a, ir_read(a, path, str_text(&program), program.n), &o);
+        rl_graph *g = rl_graph_new(a, program_of_case(a, c), &o);
         rl_graph_tile(g, NULL);
         rl_fuse_report report = rl_graph_fuse(g, RL_FUSE_NODE);
         if (has_none != (report.repairs < report.systems))
@@ -496,15 +509,10 @@ static void solver_cases_are_one_loop(void **state)
     (void)state;
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     arena *all = arena_new(ctx, 0);
-    i64 n;
-    const char *path = EQF_TEST_DIR "/rules/repair/cases.eqf";
-    const char *text = file_read(all, path, 1 << 20, &n);
-    const sx *cases = sx_read(all, path, text, n);
+    const sx *cases = read_cases(all);
     for (i64 k = 0; k < cases->n; k++) {
         arena *a = arena_new(ctx, 0);
         const sx *c = cases->at[k];
-        str program = str_new(a);
-        sx_print(&program, c->at[2]);
         bool has_none = false;
         i64 want = 1;
         for (i64 i = 3; i < c->n; i++) {
@@ -517,7 +525,7 @@ static void solver_cases_are_one_loop(void **state)
                               .limits = eqf_limits_default()};
         o.limits.seconds = -1;
         o.limits.iterations = 100;
-        rl_graph *g = rl_graph_new(a, ir_read(a, path, str_text(&program), program.n), &o);
+        rl_graph *g = rl_graph_new(a, program_of_case(a, c), &o);
         assert_int_equal(rl_graph_saturate(g, NULL).stop, EQF_STOP_SATURATED);
         assert_int_equal(rl_graph_tile(g, NULL).stop, EQF_STOP_SATURATED);
         assert_int_equal(rl_graph_fuse(g, RL_FUSE_NODE).stop, EQF_STOP_SATURATED);
