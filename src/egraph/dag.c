@@ -1,9 +1,11 @@
 /* DAG extraction, greedy: each class keeps the set of classes that its best choice needs, with the
  * cost of each, and an e-node is judged by the union of its children's sets. Users are looked at
- * when a set gets cheaper, those of the cheapest class first, so that most sets are made once. Stored sets go stale when a child improves later, so only the
- * choices are kept: cost and acyclicity are taken from them at the end, and classes on a cycle fall
- * back to their tree choice. In a graph that is deep and large at once the sets together would be as
- * large as its square: once they fill MOST_ITEMS, what is chosen so far has to do. (Goharshady et al. 2024, "faster greedy DAG" of extraction-gym.) */
+ * when a set gets cheaper, those of the cheapest class first, so that most sets are made once. Stored
+ * sets go stale when a child improves later, so only the choices are kept: cost and acyclicity are
+ * taken from them at the end, and classes on a cycle fall back to their tree choice. In a graph that
+ * is deep and large at once the sets together would be as large as its square: once they fill
+ * MOST_ITEMS, what is chosen so far has to do.
+ * (Goharshady et al. 2024, "faster greedy DAG" of extraction-gym.) */
 #include <math.h>
 
 #include "egraph/extract.h"
