@@ -13,6 +13,7 @@
 
 #include "rules/consumers.h"
 #include "rules/fuse_impl.h"
+#include "rules/listed.h"
 #include "rules/proved.h"
 #include "rules/wide.h"
 #include "rules/worth.h"
@@ -328,22 +329,71 @@ static ir_program *random_chain(arena *a, rng *r, bool two_atoms)
     return ir_read(a, "chain", text, (i64)strlen(text));
 }
 
-/* What fusion made, by the rule that makes such: how often it was there to be compared. */
-enum { ROLLED, STATE, SHARED, MADE };
-static void count_made(const rl_graph *g, i64 made[MADE])
+/* The operator of an e-node; IR_NO_OP: a leaf. */
+static rl_label label_of(const rl_graph *g, eqf_node n)
 {
+    eqf_head head = eqf_node_head(g->engine, n);
+    return rl_leaf_of(g, head) ? (rl_label){0} : rl_node_label(g, head);
+}
+
+static i64 arity_of(const rl_graph *g, eqf_node n)
+{
+    return eqf_head_arity(g->lang, eqf_node_head(g->engine, n));
+}
+
+/* Some e-node of the operator in the class; none. */
+static eqf_node node_in(const rl_graph *g, eqf_class c, ir_op op)
+{
+    eqf_node n = eqf_next_node(g->engine, c, (eqf_node){0});
+    while (n.i && label_of(g, n).op != op)
+        n = eqf_next_node(g->engine, c, n);
+    return n;
+}
+
+/* The loops that a component is in: how many components the smallest and the largest have. */
+typedef struct membership {
+    i64 loops, least, most;
+} membership;
+
+/* What fusion made, by the rule that makes such: one instance for the program in which there was
+ * some to be compared. */
+static void count_made(const rl_graph *g, arena *a, listed_counts *counts)
+{
+    enum { PLAIN, JOIN, ROLLED_JOIN, SINGLE, ROLLED, STATE, SPLIT, MADE };
+    static const char *const names[MADE] = {"bundle.plain", "bundle.join",  "bundle.rolled", "bundle.single",
+                                            "loop.rolled",  "loop.reducer", "loop.split"};
     const eqf_egraph *e = g->engine;
+    bool made[MADE] = {0};
+    membership *in = NEW_N(a, membership, g->engine->class_ids);
     for (eqf_class c = eqf_next_class(e, (eqf_class){0}); c.i; c = eqf_next_class(e, c))
         for (eqf_node n = eqf_next_node(e, c, (eqf_node){0}); n.i; n = eqf_next_node(e, c, n)) {
-            eqf_head head = eqf_node_head(e, n);
-            if (rl_leaf_of(g, head))
-                continue;
-            rl_label l = rl_node_label(g, head);
-            bool is_loop = l.op == IR_loop, is_comp = l.op == IR_comp;
-            made[SHARED] += is_loop && eqf_head_arity(g->lang, head) > 1;
-            made[ROLLED] += is_comp && l.reducer && eqf_head_arity(g->lang, head) > 1;
-            made[STATE] += is_comp && !l.reducer;
+            rl_label l = label_of(g, n);
+            i64 arity = arity_of(g, n), plain = 0;
+            if (l.op == IR_comp) {
+                made[STATE] = made[STATE] || !l.reducer;
+                made[ROLLED] = made[ROLLED] || (l.reducer && arity > 1);
+            }
+            if (l.op == IR_get && node_in(g, c, IR_reduce).i)
+                made[SINGLE] = true;
+            for (i64 i = 0; l.op == IR_loop && i < arity; i++) {
+                eqf_class kid = eqf_find(e, eqf_node_child(e, n, (unsigned)i));
+                eqf_node comp = node_in(g, kid, IR_comp);
+                bool is_rolled = comp.i && arity_of(g, comp) > 1 && label_of(g, comp).reducer;
+                plain += comp.i && arity_of(g, comp) == 1;
+                if (!comp.i)
+                    continue;
+                membership *m = &in[kid.i];
+                m->least = m->loops ? MIN(m->least, arity) : arity;
+                m->most = MAX(m->most, arity);
+                m->loops++;
+                made[is_rolled ? ROLLED_JOIN : JOIN] =
+                    made[is_rolled ? ROLLED_JOIN : JOIN] || m->least < m->most;
+            }
+            made[PLAIN] = made[PLAIN] || plain > 1;
         }
+    made[SPLIT] = g->readouts.n > 0 && !made[ROLLED] && !made[STATE];
+    for (i64 k = 0; k < MADE; k++)
+        listed_count(counts, names[k], made[k]);
 }
 
 /* Random chains of reductions, and random programs over most operators: every e-node of every class
@@ -352,7 +402,8 @@ static void random_programs(void **state)
 {
     const i64 *range = *state, count = range[0];
     eqf_ctx *ctx = eqf_ctx_new(NULL);
-    i64 repairs = 0, proofs = 0, made[MADE] = {0};
+    i64 repairs = 0, proofs = 0;
+    listed_counts counts = {.a = arena_new(ctx, 0)};
     for (i64 seed = range[1]; seed < range[1] + count; seed++) {
         arena *a = arena_new(ctx, 0);
         rng r = rng_new((u64)seed);
@@ -380,7 +431,7 @@ static void random_programs(void **state)
         rl_graph_tile(g, NULL);
         repairs += rl_graph_fuse(g, seed & 2 ? RL_FUSE_NODE : RL_FUSE_LATE).repairs;
         assert_int_equal(eqf_check(rl_graph_engine(g)), EQF_OK);
-        count_made(g, made);
+        count_made(g, a, &counts);
         const char *name = arena_printf(a, "random %lld", (long long)seed);
         for (u64 cut = 0; cut < 3; cut++)
             check_worth(g, a, name, cut);
@@ -395,8 +446,8 @@ static void random_programs(void **state)
         arena_free(a);
     }
     assert_true(repairs > 2 * count && proofs > 5 * count);
-    for (int k = 0; k < MADE; k++)
-        assert_true(made[k] >= (count < 10000 ? 0 : 200));
+    assert_int_equal(listed_check(&counts, LISTED_FUSED, count < 10000 ? 1 : 200), 7);
+    arena_free(counts.a);
     eqf_ctx_free(ctx);
 }
 

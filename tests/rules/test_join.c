@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "rules/graph_impl.h"
+#include "rules/listed.h"
 #include "rules/proved.h"
 #include "rules/small.h"
 #include "rules/worth.h"
@@ -89,7 +90,11 @@ static void random_operands(void **state)
         assert_int_equal(assumptions, 0);
         arena_free(a);
     }
-    assert_true(instances >= 200 && proofs > 100);
+    assert_true(proofs > 100);
+    listed_counts counts = {.a = arena_new(ctx, 0)};
+    listed_count(&counts, "join-products", instances);
+    assert_int_equal(listed_check(&counts, LISTED_JOINED, 200), 1);
+    arena_free(counts.a);
     eqf_ctx_free(ctx);
 }
 

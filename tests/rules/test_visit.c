@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "rules/fuse_impl.h"
+#include "rules/listed.h"
 #include "rules/proved.h"
 #include "rules/small.h"
 #include "rules/worth.h"
@@ -166,18 +167,22 @@ static void random_masks(void **state)
     const i64 count = *(const i64 *)*state;
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     i64 loops = 0;
+    listed_counts counts = {.a = arena_new(ctx, 0)};
     for (i64 seed = 1; seed <= count; seed++) {
         arena *a = arena_new(ctx, 0);
         rng g = rng_new((u64)seed);
         str scores = str_new(a);
         str_add(&scores, "(where (or (eq it iq) "); /* the formula has no value for a row without any */
         add_condition(&scores, &g, 2);
-        str_add(&scores, ") S -inf)");
+        bool is_finite = seed / 2 % 2; /* every row has a live position */
+        str_add(&scores, is_finite ? ") S -1e30)" : ") S -inf)");
         const char *text = arena_printf(a, softmax, str_text(&scores));
         bool proved = seed % 10 == 0;
         rl_graph *r = fused(a, ir_read(a, "masked", text, (i64)strlen(text)),
                             seed & 1 ? RL_FUSE_NODE : RL_FUSE_LATE, proved);
-        loops += loops_with_ranges(r);
+        i64 found = loops_with_ranges(r);
+        loops += found;
+        listed_count(&counts, is_finite ? "visit.approx" : "visit", found > 0);
         for (u64 cut = 0; cut < 3; cut++)
             check_worth(r, a, str_text(&scores), (u64)seed + cut);
         i64 assumptions = 0;
@@ -186,7 +191,9 @@ static void random_masks(void **state)
         assert_int_equal(assumptions, 0);
         arena_free(a);
     }
-    assert_true(loops > 2 * count);
+    assert_true(loops > count);
+    assert_int_equal(listed_check(&counts, LISTED_VISITED, count / 10), 2); /* 200 of 2,000 */
+    arena_free(counts.a);
     eqf_ctx_free(ctx);
 }
 
