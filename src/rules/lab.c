@@ -9,11 +9,15 @@
 
 #include "rules/lab.h"
 
-enum { MAX_ATOMS = 12, MAX_TRIES = 400 };
+enum { MAX_ATOMS = 12, MAX_TRIES = 400, MAX_NUMBERS = 8 };
 
 typedef struct map_detail { /* of a slice */
     i64 start, step;
 } map_detail;
+
+/* Most numbers lie anywhere. Some are equal now and then, and midway between whole ones, for
+ * comparisons and roundings; some lie at the numbers that the rule has, which may be thresholds. */
+typedef enum source { ANYWHERE, ON_A_GRID, AT_NUMBERS } source;
 
 typedef struct instance {
     i64 n;
@@ -24,6 +28,7 @@ typedef struct instance {
     map_detail map[RL_MAX_VARS];
     dtype free;
     bool all_positive, with_zeros, is_masked; /* masked: a third of the numbers is -inf */
+    source source;
     u64 seed;     /* of the values */
     i64 rounding; /* 0: as drawn, 1: whole numbers, 2: ones and twos */
 } instance;
@@ -36,6 +41,8 @@ typedef struct lab {
     i64 n_ways[3];
     rl_place place[RL_MAX_PLACES];
     i64 n_places;
+    f64 number[MAX_NUMBERS]; /* of the rule */
+    i64 n_numbers;
 } lab;
 
 static const dtype samples[3] = {DT_f64, DT_i64, DT_bool};
@@ -189,6 +196,8 @@ static bool draw(lab *l, instance *x)
     x->with_zeros = rng_below(&l->g, 8) == 0;
     bool may_be_masked = !x->all_positive && !has_empty_tiles(x); /* 0 times -inf is not 0 */
     x->is_masked = may_be_masked && rng_below(&l->g, 4) == 0;
+    u64 kind = rng_below(&l->g, 4);
+    x->source = kind == 0 ? ON_A_GRID : kind == 1 && l->n_numbers ? AT_NUMBERS : ANYWHERE;
     x->seed = rng_u64(&l->g);
     rl_env env;
     set_environment(l, x, &env);
@@ -346,17 +355,40 @@ static bool build_program(arena *a, const lab *l, const instance *x, rl_env *env
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static f64 draw_value(const instance *x, rng *g, dtype t, bool positive)
+/* A number of the rule, what is next to it, or what lies around it. */
+static f64 draw_at_number(const lab *l, rng *g, dtype t)
+{
+    f64 c = l->number[rng_below(g, (u64)l->n_numbers)], near = 0.5 + rng_f64(g);
+    switch (rng_below(g, 4)) {
+    case 0:
+        return c;
+    case 1:
+        return c + (rng_u64(g) & 1 ? 1 : -1);
+    case 2: /* where exp meets it */
+        return t == DT_f64 && c > 0 ? log(c) + near - 1 : -c;
+    default:
+        return t == DT_f64 ? 2 * near * c : trunc(2 * near * c);
+    }
+}
+
+static f64 draw_value(const lab *l, const instance *x, rng *g, dtype t, bool positive)
 {
     f64 size = 0.5 + 1.5 * rng_f64(g);
     bool minus = rng_u64(g) & 1, zero = rng_below(g, 6) == 0;
     bool masked = x->is_masked && t == DT_f64 && !positive && rng_below(g, 3) == 0;
     if (t == DT_bool)
         return (f64)minus;
+    if (x->source == AT_NUMBERS && x->rounding == 0 && rng_u64(g) & 1) {
+        f64 value = draw_at_number(l, g, t);
+        return positive ? fmax(fabs(value), 0.5) : value;
+    }
+    bool on_grid = x->source == ON_A_GRID && x->rounding == 0;
     if (x->rounding == 1 || t == DT_i64)
-        size = (f64)(1 + (i64)(3 * (size - 0.5) / 1.5));
+        size = (f64)(1 + (i64)((on_grid ? 12 : 3) * (size - 0.5) / 1.5));
     else if (x->rounding == 2)
         size = size < 1.25 ? 1 : 2;
+    else if (on_grid)
+        size = ceil(2 * size) / 2;
     if (masked)
         return -(f64)INFINITY;
     if (x->with_zeros && zero && !positive)
@@ -382,7 +414,7 @@ static tensor *draw_tensors(arena *a, const build *b)
                       arena_alloc(a, count * dtype_bytes((dtype)q->dtype))};
         bool positive = b->env->at[v].type.facts & RL_IS_POSITIVE;
         for (i64 i = 0; i < count; i++) {
-            f64 value = draw_value(b->x, &g, (dtype)q->dtype, positive);
+            f64 value = draw_value(b->l, b->x, &g, (dtype)q->dtype, positive);
             if (q->dtype == DT_f64)
                 tensor_set_f64(t, i, value);
             else
@@ -407,7 +439,20 @@ typedef struct comparison {
     bool no_type;
 } comparison;
 
-static void compare_values(eqf_ctx *ctx, comparison *c)
+/* -inf is a mask's: it must not become inf, nor NaN where it is the rule that has it. What meets in an
+ * operator that takes it for a number may be NaN in another order, and over the reals a division by zero
+ * says nothing, whatever it gives here; nor does it where large numbers are not finite any more. */
+static bool is_same(f64 l, f64 r, f64 scale, const instance *x)
+{
+    bool is_large = x->source == AT_NUMBERS;
+    if (isfinite(l) && isfinite(r))
+        return fabs(l - r) <= (is_large ? 1e-6 : 1e-9) * scale;
+    if (is_large || isfinite(l) != isfinite(r))
+        return is_large;
+    return x->with_zeros || x->source == ON_A_GRID || isnan(l) || l == r || (x->is_masked && isnan(r));
+}
+
+static void compare_values(eqf_ctx *ctx, const instance *x, comparison *c)
 {
     i64 n = tensor_count(ctx, c->out[0].rank, c->out[0].shape), finite = 0;
     f64 scale = 1;
@@ -417,9 +462,8 @@ static void compare_values(eqf_ctx *ctx, comparison *c)
                 scale = fmax(scale, fabs(element(&c->out[k], i)));
     for (i64 i = 0; i < n && c->outcome != DIFFERENT; i++) {
         f64 l = element(&c->out[0], i), r = element(&c->out[1], i);
-        bool both = isfinite(l) && isfinite(r);
-        finite += both;
-        if (isfinite(l) != isfinite(r) || (both && fabs(l - r) > 1e-9 * scale)) {
+        finite += isfinite(l) && isfinite(r);
+        if (!is_same(l, r, scale, x)) {
             c->outcome = DIFFERENT;
             c->at = i;
         }
@@ -470,7 +514,7 @@ static void compare(arena *a, const lab *l, const instance *x, comparison *c)
     if (t.status)
         c->outcome = VACUOUS;
     else
-        compare_values(ctx, c);
+        compare_values(ctx, x, c);
 }
 
 static outcome try_instance(const lab *l, const instance *x)
@@ -557,6 +601,9 @@ static void shrink(const lab *l, instance *best)
     keep(l, best, x);
     x = *best;
     x.is_masked = false;
+    keep(l, best, x);
+    x = *best;
+    x.source = ANYWHERE;
     keep(l, best, x);
 }
 
@@ -662,12 +709,26 @@ static const char *describe(const lab *l, const instance *x)
     return str_text(&s);
 }
 
+/* Numbers that values may be near; large ones leave no digits for what they are added to. */
+static void collect_numbers(lab *l, const rl_term *t)
+{
+    f64 c = t->kind == RL_TERM_NUMBER                                 ? t->number
+            : t->kind == RL_TERM_VAR && l->r->vars[t->var].is_number ? l->r->vars[t->var].number
+                                                                      : 0;
+    if (c != 0 && fabs(c) <= 1000 && l->n_numbers < MAX_NUMBERS)
+        l->number[l->n_numbers++] = c;
+    for (i64 i = 0; i < t->n; i++)
+        collect_numbers(l, t->kids[i]);
+}
+
 static lab *new_lab(arena *a, const rl_rule *r, u64 seed)
 {
     lab *l = NEW(a, lab);
     *l = (lab){.a = a, .r = r, .g = rng_new(seed)};
     rl_env *env = NEW(a, rl_env);
     l->n_places = rl_places(r, env, l->place);
+    collect_numbers(l, r->left);
+    collect_numbers(l, r->right);
     for (i64 k = 0; k < 3; k++)
         if (r->kinds >> k & 1)
             l->ways[k] = rl_valid_ways(a, r, samples[k], &l->n_ways[k]);
