@@ -67,21 +67,6 @@ static u64 bit_of(ir_atom a)
     return a.i < 64 ? (u64)1 << a.i : 0;
 }
 
-/* Times that a value is computed over in a kernel whose result has the axes `par`; tiles have so many
- * lanes by atom. `bound`: axes that loops around it step over: its own are then not the result's. */
-static f64 repeats(const ir_program *p, const ir_node *node, ir_atoms par, u64 bound, const i64 *lanes)
-{
-    f64 n = 1;
-    if (node->is_open) /* in a step of some loop, for the rows that it names */
-        return STEPS;
-    for (i64 i = 0; i < par.n; i++) {
-        i64 tile = lanes[par.at[i].i];
-        if (!ir_has(node->axes, par.at[i]) || (bound & bit_of(par.at[i])))
-            n *= (f64)((ir_extent(p, par.at[i]) + tile - 1) / tile);
-    }
-    return n;
-}
-
 /* A bound in the middle of the outer atoms. */
 static f64 middle_of(const ir_program *p, const ir_affine *x)
 {
@@ -133,7 +118,8 @@ typedef struct work {
     u64 *used;      /* a bit for each pass, by how many loops lie below */
     u8 *below;
     i64 *times;
-    u64 *bound; /* axes of the loops around it */
+    u64 *bound;  /* axes of the loops around it */
+    u64 *inside; /* axes of the result that what these loops accumulate has */
     bool *is_listed;
     bool *looped; /* by atom, as are: */
     i64 *lanes;   /* of a tile */
@@ -168,7 +154,7 @@ static void list_terms(arena *a, const ir_program *p, u32 root, work *w)
     for (i64 k = 0; k < w->terms.n; k++) {
         u32 t = w->terms.at[k];
         w->used[t] = w->below[t] = 0;
-        w->bound[t] = 0;
+        w->bound[t] = w->inside[t] = 0;
         w->times[t] = 0;
         w->is_listed[t] = false;
     }
@@ -205,8 +191,11 @@ static void count_passes(const ir_program *p, u32 root, work *w)
             const ir_node *around = takes_result(node, i) ? &p->nodes.at[node->args[0].i] : node;
             w->used[x] |= takes_result(node, i) ? (u64)1 << w->below[node->args[0].i] : pass;
             w->bound[x] |= w->bound[t];
+            w->inside[x] |= w->inside[t];
             for (i64 j = 0; is_loop(around) && j < around->attr.par.n; j++)
                 w->bound[x] |= bit_of(around->attr.par.at[j]);
+            for (i64 j = 0; is_loop(around) && j < node->axes.n; j++)
+                w->inside[x] |= bit_of(node->axes.at[j]) & ~w->bound[t];
         }
     }
     w->times[root] = 1;
@@ -288,6 +277,50 @@ static void find_visited(arena *a, const ir_program *p, work *w)
     }
 }
 
+/* Is the value computed before the result's tiles along d are gone through? They are, one after another,
+ * where a loop of the kernel runs over d too; then what lacks d comes first, unless what it is accumulated
+ * for has it, or it varies with another such axis, which may be the outer one. */
+static bool comes_first(const ir_node *node, ir_atoms par, ir_atom d, u32 t, const work *w)
+{
+    if (!w->looped[d.i] || !bit_of(d) || (w->inside[t] & bit_of(d)))
+        return false;
+    for (i64 i = 0; i < par.n; i++) {
+        ir_atom other = par.at[i];
+        if (other.i != d.i && w->looped[other.i] && ir_has(node->axes, other) &&
+            !(w->bound[t] & bit_of(other)))
+            return false;
+    }
+    return true;
+}
+
+/* Times that a value is computed over in a kernel whose result has the axes `par`: for each tile along those
+ * that it lacks, or has as axes of loops around it, which are then not the result's. */
+static f64 repeats(const ir_program *p, u32 t, ir_atoms par, const work *w)
+{
+    const ir_node *node = &p->nodes.at[t];
+    f64 n = 1;
+    if (node->is_open) /* in a step of some loop, for the rows that it names */
+        return STEPS;
+    for (i64 i = 0; i < par.n; i++) {
+        ir_atom d = par.at[i];
+        bool lacks = !ir_has(node->axes, d) || (w->bound[t] & bit_of(d));
+        if (lacks && !comes_first(node, par, d, t, w))
+            n *= (f64)((ir_extent(p, d) + w->lanes[d.i] - 1) / w->lanes[d.i]);
+    }
+    return n;
+}
+
+/* Bytes that the kernel reads of what lies in memory: of axes that loops leave tiles out of, the rest. */
+static f64 read_by(const ir_program *p, u32 t, ir_atoms par, const work *w)
+{
+    f64 bytes = traffic(p, t);
+    ir_atoms dims = p->nodes.at[t].dims;
+    for (i64 i = 0; i < dims.n; i++)
+        if ((w->bound[t] & bit_of(dims.at[i])) && !ir_has(par, dims.at[i]))
+            bytes *= w->share[dims.at[i].i];
+    return bytes;
+}
+
 static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, work *w)
 {
     kernel k = {.parts = 1};
@@ -301,12 +334,12 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, wor
         if (!w->used[t])
             continue;
         if (ends_at(p, t, root)) {
-            k.bytes += traffic(p, t);
+            k.bytes += read_by(p, t, par, w);
             continue;
         }
         if (node->op == IR_comb)
             continue;
-        f64 times = repeats(p, node, par, w->bound[t], w->lanes) * (f64)w->times[t];
+        f64 times = repeats(p, t, par, w) * (f64)w->times[t];
         for (i64 i = 0; i < node->axes.n; i++)
             times *= ir_has(par, node->axes.at[i]) ? 1 : w->share[node->axes.at[i].i];
         k.flops += weight(node) * (f64)ir_node_flops(p, (ir_term){t}) * times;
@@ -428,7 +461,8 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
     VEC(ex_kernel) kernels = {0};
     i64 n = p->nodes.n;
     work w = {.used = NEW_N(scratch, u64, n), .below = NEW_N(scratch, u8, n),
-              .times = NEW_N(scratch, i64, n), .bound = NEW_N(scratch, u64, n), .is_listed = NEW_N(scratch, bool, n),
+              .times = NEW_N(scratch, i64, n), .bound = NEW_N(scratch, u64, n),
+              .inside = NEW_N(scratch, u64, n), .is_listed = NEW_N(scratch, bool, n),
               .looped = NEW_N(scratch, bool, p->atoms.n), .lanes = NEW_N(scratch, i64, p->atoms.n),
               .share = NEW_N(scratch, f64, p->atoms.n)};
     f64 seconds = 0;

@@ -171,10 +171,72 @@ static void check_repeats(fixture *f, const void *arg)
     }
 }
 
+/* The least operations and bytes of a program in one kernel, and operations in as many as there may be. */
+typedef struct least {
+    f64 one, one_bytes, more;
+} least;
+
+static least least_of(fixture *f, const char *text)
+{
+    ir_program *p = ir_read(f->a, "rows", text, (i64)strlen(text));
+    ex_report r = ex_search(f->a, graph_of(f->a, p), &(ex_options){.most = 512});
+    least x = {0};
+    for (i64 i = 0; i < r.n; i++) {
+        f64 *flops = r.at[i].kernels == 1 ? &x.one : &x.more;
+        *flops = *flops > 0 ? MIN(*flops, r.at[i].flops) : r.at[i].flops;
+        if (r.at[i].kernels == 1)
+            x.one_bytes = x.one_bytes > 0 ? MIN(x.one_bytes, r.at[i].bytes) : r.at[i].bytes;
+    }
+    return x;
+}
+
+/* What rows are divided by is computed once a row, though the row is gone through in tiles: by kernels
+ * (kernel/tiled.c), and so by the model. Where rows and columns are both reduced, columns are not: their
+ * sums are computed for each tile of rows. */
+static void check_rows(fixture *f, const void *arg)
+{
+    (void)arg;
+    static const char *const rows[] = {
+        "(program rows (dims (M 64) (K 8192)) (input X f32 (M K))\n"
+        "  (let n (sqrt (reduce + (square X) :axis K)))\n  (output Y (div X n) (M K)))",
+        "(program rows (dims (M 64) (K 8192)) (input X f32 (M K))\n"
+        "  (let m (reduce max X :axis K)) (let e (exp (sub X m)))\n"
+        "  (output Y (div e (reduce + e :axis K)) (M K)))",
+        "(program rows (dims (M 64) (T 8192) (D 64)) (input Q f32 (M D)) (input K f32 (T D))\n"
+        "  (let s (matmul Q K :axis D)) (output Y (div s (reduce max s :axis T)) (M T)))"};
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        least x = least_of(f, rows[i]);
+        print_message("  rows: %.4g operations in one kernel, %.4g in more\n", x.one, x.more);
+        assert_true(x.one > 0 && x.one < 3 * x.more);
+    }
+    least x = least_of(f, "(program both (dims (M 8192) (K 8192)) (input X f32 (M K))\n"
+                          "  (let r (reduce + X :axis K)) (let c (reduce + X :axis M))\n"
+                          "  (output Y (mul X (mul r c)) (M K)))");
+    assert_true(x.one > 10 * x.more);
+}
+
+/* Of what loops leave tiles out of, the rest is not read. */
+static void check_visits(fixture *f, const void *arg)
+{
+    (void)arg;
+    f64 bytes[2];
+    for (int narrow = 0; narrow < 2; narrow++) {
+        const char *text = arena_printf(
+            f->a, "(program window (dims (D 64) (E 64) (T 16384)) (input Q f32 (D)) (input K f32 (T D))\n"
+                  "  (input V f32 (T E)) (let S (where (le %d (iota T)) (matmul Q K :axis D) -inf))\n"
+                  "  (let P (exp (sub S (reduce max S :axis T))))\n"
+                  "  (output O (matmul (div P (reduce + P :axis T)) V :axis T)))", narrow ? 12288 : 4096);
+        bytes[narrow] = least_of(f, text).one_bytes;
+    }
+    print_message("  windows: %.4g bytes of 12288 positions, %.4g of 4096\n", bytes[0], bytes[1]);
+    assert_true(bytes[0] > 2.8 * bytes[1] && bytes[1] > 2 * 4096 * 64 * 4);
+}
+
 static void what_is_repeated_counts(void **state)
 {
     fixture *f = *state;
-    if (attempt(f, check_repeats, NULL) != EQF_OK)
+    if (attempt(f, check_repeats, NULL) != EQF_OK || attempt(f, check_rows, NULL) != EQF_OK ||
+        attempt(f, check_visits, NULL) != EQF_OK)
         fail_msg("%s", last_diag(f).message);
 }
 
