@@ -9,7 +9,9 @@
  *
  * Ownership: a language belongs to a context, everything else to a language; free in reverse
  * order. Results (matches, proofs, extractions) are freed by the caller.
- * Errors: every fallible call returns a status and appends a diagnostic to the context. A call
+ * Errors: every fallible call returns a status and appends a diagnostic to the context; an id that
+ * does not exist is EQF_E_ARGUMENT, and where no status is returned the answer is 0, NULL or "". (What
+ * reads a head or an e-node believes its id.) A call
  * that returns EQF_E_NO_MEMORY or EQF_E_LIMIT leaves the e-graph as it was before, except
  * eqf_rebuild and eqf_run, which leave it sound and may be called again.
  * Determinism: same calls, same bytes out; no result depends on addresses or on time, the time
@@ -105,8 +107,8 @@ eqf_status eqf_union(eqf_egraph *g, eqf_class a, eqf_class b, eqf_text reason, b
 eqf_status eqf_union_text(eqf_egraph *g, eqf_text left, eqf_text right, eqf_text reason,
                           bool *changed);
 /* For analyses that evaluate: unites the class of e-node n with the leaf `leaf`, because n's operator
- * applied to the leaves `kid_leaves` (one per child, each present and in that child's class) is
- * `leaf`. Adds the leaf. */
+ * applied to the leaves `kid_leaves` (one per child, each present and in that child's class; where
+ * explanations are kept this is checked) is `leaf`. Adds the leaf. */
 eqf_status eqf_union_folded(eqf_egraph *g, eqf_node n, const eqf_head *kid_leaves, eqf_head leaf,
                             eqf_text reason, bool *changed);
 /* Restores congruence and the analyses. Cost follows what changed since the last call. */
@@ -160,7 +162,7 @@ typedef struct eqf_analysis {
 enum { EQF_MAX_ANALYSES = 8 };
 /* Before the first term. *index is what eqf_data takes. */
 eqf_status eqf_analysis_add(eqf_egraph *g, const eqf_analysis *analysis, unsigned *index);
-/* Data of a class; valid until the next change of the e-graph. */
+/* Data of a class; valid until the next change of the e-graph. NULL: no such analysis or class. */
 const void *eqf_data(const eqf_egraph *g, unsigned index, eqf_class c);
 /* Joins `data` into the data of class c. */
 eqf_status eqf_data_join(eqf_egraph *g, unsigned index, eqf_class c, const void *data);
@@ -208,7 +210,8 @@ typedef struct eqf_schedule {
     eqf_scheduler scheduler;
     int64_t backoff_limit; /* 0: 1,000 */
     int64_t backoff_ban;   /* 0: 5 */
-    /* Tested before each iteration; true stops with EQF_STOP_GOAL. May be NULL. */
+    /* Tested before each iteration; true stops with EQF_STOP_GOAL. May be NULL. Both callbacks may
+     * change the e-graph, which is rebuilt then and searched again. */
     bool (*goal)(void *user, eqf_egraph *g);
     /* Called after each iteration's rebuild. May be NULL. */
     void (*after)(void *user, eqf_egraph *g, int64_t iteration);
@@ -263,7 +266,8 @@ typedef struct eqf_cost {
 } eqf_cost;
 typedef struct eqf_extraction eqf_extraction;
 /* Chooses one e-node for each class that the roots need. EQF_E_DATA when a root has no finite
- * choice. cost may be NULL. */
+ * choice. cost may be NULL. The extraction reads the e-graph, which must outlive it; what it chose
+ * can be written until the e-graph changes. */
 eqf_status eqf_extract(eqf_egraph *g, const eqf_class *roots, size_t n, const eqf_cost *cost,
                        eqf_algo algo, eqf_extraction **out);
 void eqf_extraction_free(eqf_extraction *x);
@@ -283,15 +287,15 @@ eqf_exact_report eqf_extraction_report(const eqf_extraction *x);
 eqf_status eqf_extraction_text(eqf_extraction *x, eqf_class c, bool shared, size_t limit,
                                const char **out);
 
-/* extraction-gym JSON. Classes named in `root_eclasses` come back in *roots (owned by the context's
- * allocator; free with eqf_roots_free). Costs are kept as the payload of each e-node. */
+/* extraction-gym JSON. The e-graph, its roots (the classes named in `root_eclasses`) and its costs,
+ * kept as the payload of each e-node, belong to the gym. */
 typedef struct eqf_gym eqf_gym;
 eqf_status eqf_read_json(eqf_ctx *ctx, const char *file, eqf_text source, eqf_gym **out);
 void eqf_gym_free(eqf_gym *gym);
 eqf_egraph *eqf_gym_egraph(const eqf_gym *gym);
 const eqf_class *eqf_gym_roots(const eqf_gym *gym, size_t *n);
 eqf_cost eqf_gym_cost(const eqf_gym *gym);
-/* NULL cost: 1 an e-node. The text is NUL-terminated; free it with eqf_text_free. */
+/* NULL cost: 1 an e-node; infinity has no place in a file. The text is NUL-terminated; free it with eqf_text_free. */
 eqf_status eqf_write_json(eqf_egraph *g, const eqf_class *roots, size_t n, const eqf_cost *cost,
                           char **out);
 /* The e-graph as re-readable text: a class a line, its e-nodes in canonical order. */
@@ -310,7 +314,7 @@ typedef enum eqf_form {
  * have been made with options.explain. Here and in eqf_proof_check a term may also be written with
  * its parts numbered: (shared-term (t 1 HEAD CHILD ...) (t 2 ...) ... ID), children earlier ids. */
 eqf_status eqf_explain(eqf_egraph *g, eqf_text a, eqf_text b, eqf_proof **out);
-/* Shortens a proof: replaces detours found by a bounded search among its own steps and the e-graph's
+/* Shortens a proof of this e-graph: replaces detours found by a bounded search among its own steps and the e-graph's
  * axioms and congruences. Never lengthens it. */
 eqf_status eqf_proof_reduce(eqf_egraph *g, eqf_proof *proof);
 void eqf_proof_free(eqf_proof *proof);

@@ -180,6 +180,8 @@ static sx *read_item(reader *r)
 
 sx *sx_read(arena *a, const char *file, const char *text, i64 n)
 {
+    if (!n)
+        text = ""; /* may be NULL */
     reader r = {a, arena_ctx(a), file, text, text + n, 1, 1, 0};
     sx *all = NEW(a, sx);
     *all = (sx){.kind = SX_LIST, .bracket = '(', .line = 1, .column = 1};

@@ -182,14 +182,14 @@ eqf_status eqf_lookup_text(eqf_egraph *g, eqf_text term, eqf_class *out)
     return with_term(g, term, false, &out->i);
 }
 
-static eqf_status check_class(const eg *g, eqf_class c, const char *call)
+eqf_status eg_check_class(const eg *g, eqf_class c, const char *call)
 {
-    if (c.i > 0 && c.i < g->class_ids)
+    if (eg_class_exists(g, c.i))
         return EQF_OK;
     return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, call, "class %u does not exist", c.i);
 }
 
-static eqf_status check_node(const eg *g, eqf_head head, const eqf_class *kids, size_t n,
+static eqf_status check_key(const eg *g, eqf_head head, const eqf_class *kids, size_t n,
                              const char *call)
 {
     if (head.i == 0 || head.i >= (u32)g->lang->heads.n ||
@@ -197,7 +197,7 @@ static eqf_status check_node(const eg *g, eqf_head head, const eqf_class *kids, 
         return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, call,
                           "no head %u with %zu operands", head.i, n);
     for (size_t i = 0; i < n; i++) {
-        eqf_status s = check_class(g, kids[i], call);
+        eqf_status s = eg_check_class(g, kids[i], call);
         if (s)
             return s;
     }
@@ -207,7 +207,7 @@ static eqf_status check_node(const eg *g, eqf_head head, const eqf_class *kids, 
 eqf_status eqf_add(eqf_egraph *g, eqf_head head, const eqf_class *kids, size_t n, eqf_class *out)
 {
     out->i = 0;
-    eqf_status s = check_node(g, head, kids, n, "eqf_add");
+    eqf_status s = check_key(g, head, kids, n, "eqf_add");
     if (s)
         return s;
     bool is_new;
@@ -230,6 +230,13 @@ eqf_status eqf_add(eqf_egraph *g, eqf_head head, const eqf_class *kids, size_t n
     return EQF_OK;
 }
 
+static eqf_status check_node(const eg *g, eqf_node n, const char *call)
+{
+    if (eg_node_exists(g, n.i))
+        return EQF_OK;
+    return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, call, "e-node %u does not exist", n.i);
+}
+
 /* Room for a reason and its row. */
 static bool reserve_axiom(eg *g)
 {
@@ -247,9 +254,9 @@ eqf_status eqf_add_into(eqf_egraph *g, eqf_class into, eqf_head head, const eqf_
 {
     if (changed)
         *changed = false;
-    eqf_status s = check_node(g, head, kids, n, "eqf_add_into");
+    eqf_status s = check_key(g, head, kids, n, "eqf_add_into");
     if (!s)
-        s = check_class(g, into, "eqf_add_into");
+        s = eg_check_class(g, into, "eqf_add_into");
     if (s)
         return s;
     bool is_new;
@@ -275,9 +282,9 @@ eqf_status eqf_union(eqf_egraph *g, eqf_class a, eqf_class b, eqf_text reason, b
 {
     if (changed)
         *changed = false;
-    eqf_status s = check_class(g, a, "eqf_union");
+    eqf_status s = eg_check_class(g, a, "eqf_union");
     if (!s)
-        s = check_class(g, b, "eqf_union");
+        s = eg_check_class(g, b, "eqf_union");
     if (s)
         return s;
     if (eg_find(g, a.i) == eg_find(g, b.i))
@@ -334,11 +341,24 @@ eqf_status eg_union_sx(eg *g, const char *file, const sx *left, const sx *right,
     return s;
 }
 
+/* Child i of e-node n holds the leaf; returns the leaf's e-node, 0 when it does not. */
+static u32 leaf_of_child(const eg *g, eqf_node n, unsigned i, eqf_head leaf)
+{
+    bool known = leaf.i && leaf.i < (u32)g->lang->heads.n && !eg_head_arity(g->lang, leaf.i);
+    u32 m = known ? eg_lookup(g, leaf.i, 0, NULL) : 0;
+    return m && eg_find(g, eg_rec(g, m)[N_CLASS]) == eqf_node_child(g, n, i).i ? m : 0;
+}
+
 eqf_status eqf_union_folded(eqf_egraph *g, eqf_node n, const eqf_head *kid_leaves, eqf_head leaf,
                             eqf_text reason, bool *changed)
 {
     if (changed)
         *changed = false;
+    eqf_status s = check_node(g, n, "eqf_union_folded");
+    if (!s)
+        s = check_key(g, leaf, NULL, 0, "eqf_union_folded");
+    if (s)
+        return s;
     bool is_new;
     u32 leaf_node = eg_add(g, leaf.i, 0, NULL, NULL, 0, &is_new);
     if (!leaf_node)
@@ -351,17 +371,20 @@ eqf_status eqf_union_folded(eqf_egraph *g, eqf_node n, const eqf_head *kid_leave
     eg_vec l = {0};
     u32 arity = eg_node_arity(g, n.i, eg_rec(g, n.i));
     u32 why = eg_reason(g, reason.at, (i64)reason.n);
-    eqf_status s = EQF_OK;
     if (!why || !eg_vec_room(g, &l, 2 + 2 * arity)) {
         s = eg_failed(g, "uniting classes");
     } else {
         l.at[l.n++] = eg_rec(g, n.i)[N_HEAD];
         l.at[l.n++] = n.i;
-        for (u32 i = 0; i < arity; i++) {
+        for (u32 i = 0; i < arity && !s; i++) {
             l.at[l.n++] = kid_leaves[i].i;
-            l.at[l.n++] = eg_lookup(g, kid_leaves[i].i, 0, NULL);
+            l.at[l.n] = leaf_of_child(g, n, i, kid_leaves[i]);
+            if (!l.at[l.n++])
+                s = eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, "eqf_union_folded",
+                               "child %u of the e-node does not hold the leaf given for it", i);
         }
-        s = eg_axiom(g, l.at, l.n, (u32[]){leaf.i, leaf_node}, 2, why, changed);
+        if (!s)
+            s = eg_axiom(g, l.at, l.n, (u32[]){leaf.i, leaf_node}, 2, why, changed);
     }
     eg_vec_free(g, &l);
     return s;
@@ -377,13 +400,13 @@ eqf_status eqf_rebuild(eqf_egraph *g)
 
 eqf_class eqf_find(const eqf_egraph *g, eqf_class c)
 {
-    return (eqf_class){eg_find(g, c.i)};
+    return (eqf_class){eg_class_exists(g, c.i) ? eg_find(g, c.i) : 0};
 }
 
 eqf_class eqf_lookup(const eqf_egraph *g, eqf_head head, const eqf_class *kids, size_t n)
 {
     u32 canonical[EG_MAX_ARITY];
-    if (n > EG_MAX_ARITY || check_node(g, head, kids, n, "eqf_lookup"))
+    if (n > EG_MAX_ARITY || check_key(g, head, kids, n, "eqf_lookup"))
         return (eqf_class){0};
     for (size_t i = 0; i < n; i++)
         canonical[i] = eg_find(g, kids[i].i);
@@ -393,6 +416,9 @@ eqf_class eqf_lookup(const eqf_egraph *g, eqf_head head, const eqf_class *kids, 
 
 eqf_status eqf_hide(eqf_egraph *g, eqf_node n)
 {
+    eqf_status s = check_node(g, n, "eqf_hide");
+    if (s)
+        return s;
     if (g->marks && !eg_vec_room(g, &g->journal, 16))
         return eg_failed(g, "hiding an e-node");
     eg_hide(g, n.i);
@@ -408,7 +434,7 @@ eqf_size eqf_egraph_size(const eqf_egraph *g)
 
 eqf_class eqf_next_class(const eqf_egraph *g, eqf_class c)
 {
-    for (u32 i = c.i + 1; i < g->class_ids; i++) {
+    for (u32 i = c.i + 1; c.i < g->class_ids && i < g->class_ids; i++) {
         if (g->parent[i] & EG_BODY)
             return (eqf_class){i};
     }
@@ -417,6 +443,8 @@ eqf_class eqf_next_class(const eqf_egraph *g, eqf_class c)
 
 eqf_node eqf_next_node(const eqf_egraph *g, eqf_class c, eqf_node n)
 {
+    if (!eg_class_exists(g, c.i))
+        return (eqf_node){0};
     u32 i = n.i ? eg_rec(g, n.i)[N_NEXT] : eg_body_of(g, eg_find(g, c.i))->members;
     while (i && (eg_rec(g, i)[N_STAMP] & S_DEAD))
         i = eg_rec(g, i)[N_NEXT];
@@ -453,6 +481,9 @@ eqf_status eqf_analysis_add(eqf_egraph *g, const eqf_analysis *analysis, unsigne
                           "an analysis is added before the first term, at most %d, of 1 to 128 "
                           "bytes each",
                           EQF_MAX_ANALYSES);
+    if (!analysis->make || !analysis->merge)
+        return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, analysis->name,
+                          "an analysis needs make and merge");
     u32 k = g->nanalyses++;
     g->analysis[k] = *analysis;
     g->data[k].elem = (u32)(analysis->size + 7) & ~7u;
@@ -464,11 +495,19 @@ eqf_status eqf_analysis_add(eqf_egraph *g, const eqf_analysis *analysis, unsigne
 
 const void *eqf_data(const eqf_egraph *g, unsigned index, eqf_class c)
 {
+    if (index >= g->nanalyses || !eg_class_exists(g, c.i))
+        return NULL;
     return eg_at(&g->data[index], g->parent[eg_find(g, c.i)] & ~EG_BODY);
 }
 
 eqf_status eqf_data_join(eqf_egraph *g, unsigned index, eqf_class c, const void *data)
 {
+    eqf_status s = eg_check_class(g, c, "eqf_data_join");
+    if (s)
+        return s;
+    if (index >= g->nanalyses)
+        return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, "eqf_data_join",
+                          "analysis %u does not exist", index);
     if (!eg_union_reserve(g))
         return eg_failed(g, "joining analysis data");
     eg_join_data(g, index, eg_find(g, c.i), data);

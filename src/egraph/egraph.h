@@ -343,6 +343,32 @@ static inline u32 eg_log_first(const eg_log *l, u32 watermark)
     return k;
 }
 
+/* What an e-graph has; any change that is not undone again shows in it. */
+typedef struct eg_state {
+    u32 class_ids, nclasses, alive, visible, dead;
+} eg_state;
+static inline eg_state eg_state_of(const eg *g)
+{
+    return (eg_state){g->class_ids, g->nclasses, g->alive, g->visible, g->dead};
+}
+static inline bool eg_state_is(const eg *g, const eg_state *s)
+{
+    eg_state now = eg_state_of(g);
+    return memcmp(&now, s, sizeof now) == 0;
+}
+static inline bool eg_class_exists(const eg *g, u32 c)
+{
+    return c > 0 && c < g->class_ids;
+}
+/* Is there a record of this id? */
+static inline bool eg_node_exists(const eg *g, u32 n)
+{
+    u32 seg = n >> 29;
+    return n && seg <= EG_LONG && (n & EG_INDEX) < g->seg[seg].n && eg_rec(g, n)[N_HEAD];
+}
+/* EQF_E_ARGUMENT and a diagnostic that names `call` when there is no such class. */
+eqf_status eg_check_class(const eg *g, eqf_class c, const char *call);
+
 /* ---- graph.c ------------------------------------------------------------------------------- */
 
 /* Internal classes and e-nodes are u32. kids need not be canonical. With `into` the e-node joins

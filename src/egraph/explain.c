@@ -627,6 +627,7 @@ eqf_status eqf_explain(eqf_egraph *g, eqf_text a, eqf_text b, eqf_proof **out)
         p->ctx = g->ctx;
         p->a = mem;
         p->lang = g->lang;
+        p->g = g;
         p->term_slots = NEW_N(mem, u32, 64);
         p->term_mask = 63;
         vec_push(mem, &p->terms, (pf_term){0});
@@ -765,6 +766,9 @@ static i32 shortest(ways *w, u32 from, u32 to)
 
 eqf_status eqf_proof_reduce(eqf_egraph *g, eqf_proof *proof)
 {
+    if (proof->g != g || !eg_node_exists(g, proof->node_from))
+        return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, "eqf_proof_reduce",
+                          "the proof is of another e-graph, or its term was taken back");
     eqf_status s = eqf_rebuild(g);
     if (s)
         return s;

@@ -28,6 +28,7 @@ struct eqf_proof {
     eqf_ctx *ctx;
     arena *a;
     eqf_lang *lang;
+    const eg *g;         /* that it is of */
     VEC(pf_term) terms;  /* from 1 */
     u32 *term_slots;
     u32 term_mask;

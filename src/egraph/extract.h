@@ -9,6 +9,7 @@ struct eqf_extraction {
     eqf_ctx *ctx;
     arena *a;
     eg *g;
+    eg_state state;  /* of g, at the time */
     u32 nclass;      /* class ids at the time */
     u32 *choice;     /* by class: e-node, 0 none */
     f64 *tree_cost;  /* by class, of the chosen tree; infinity where there is none */

@@ -531,6 +531,9 @@ static void write_node(str *s, eg *g, u32 n, u32 c, u32 index, const eqf_cost *c
         str_printf(s, "%s\"%u__0\"", i ? ", " : "", rec[N_KIDS + eg_step(n) * i]);
     str_printf(s, "], \"eclass\": \"%u\", \"cost\": ", c);
     f64 v = cost && cost->of ? cost->of(cost->user, g, (eqf_node){n}) : 1;
+    if (!(v >= 0 && v < (f64)INFINITY))
+        eqf_throw(g->ctx, EQF_E_ARGUMENT, NULL, eqf_head_name(g->lang, (eqf_head){rec[N_HEAD]}),
+                  "the cost of an e-node is %g; in a file it must be 0 or more, and finite", v);
     str_add_f64(s, v);
     if (rec[N_STAMP] & S_HIDDEN)
         str_add(s, ", \"subsumed\": true");
@@ -542,6 +545,8 @@ eqf_status eqf_write_json(eqf_egraph *g, const eqf_class *roots, size_t n, const
 {
     *out = NULL;
     eqf_status status = eqf_rebuild(g);
+    for (size_t i = 0; i < n && !status; i++)
+        status = eg_check_class(g, roots[i], "eqf_write_json");
     if (status)
         return status;
     arena *a = arena_new(g->ctx, 0);

@@ -210,6 +210,10 @@ void eg_lang_hooks(eg_lang *l, u32 op, eg_normalise normalise, void *user,
 
 eqf_status eqf_head_of(eqf_lang *lang, eqf_op op, uint32_t payload, eqf_head *out)
 {
+    out->i = 0;
+    if (op.i < EG_OP_FIRST || op.i >= (u32)lang->ops.n)
+        return eqf_report(lang->ctx, EQF_E_ARGUMENT, NULL, "eqf_head_of",
+                          "operator %u does not exist", op.i);
     trap t;
     TRY(lang->ctx, t)
         out->i = eg_lang_head(lang, op.i, payload);
@@ -218,6 +222,10 @@ eqf_status eqf_head_of(eqf_lang *lang, eqf_op op, uint32_t payload, eqf_head *ou
 
 eqf_status eqf_head_symbol(eqf_lang *lang, eqf_text name, eqf_head *out)
 {
+    out->i = 0;
+    if (name.n && memchr(name.at, 0, name.n))
+        return eqf_report(lang->ctx, EQF_E_ARGUMENT, NULL, "eqf_head_symbol",
+                          "a symbol has no NUL byte");
     trap t;
     TRY(lang->ctx, t)
         out->i = eg_lang_symbol(lang, name.at, (i64)name.n);
@@ -283,6 +291,10 @@ const char *eqf_head_name(const eqf_lang *lang, eqf_head head)
 
 eqf_status eqf_guard_add(eqf_lang *lang, const eqf_guard *guard)
 {
+    if (!guard->holds || strcmp(guard->name, "and") == 0 || strcmp(guard->name, "eq") == 0 ||
+        strcmp(guard->name, "distinct") == 0)
+        return eqf_report(lang->ctx, EQF_E_ARGUMENT, NULL, guard->name,
+                          "a guard needs a function, and a name other than and, eq, distinct");
     trap t;
     TRY(lang->ctx, t)
         vec_push(lang->a, &lang->guards, *guard);
@@ -291,6 +303,9 @@ eqf_status eqf_guard_add(eqf_lang *lang, const eqf_guard *guard)
 
 eqf_status eqf_dynamic_add(eqf_lang *lang, const eqf_dynamic *dynamic)
 {
+    if (!dynamic->apply)
+        return eqf_report(lang->ctx, EQF_E_ARGUMENT, NULL, dynamic->name,
+                          "a right side needs a function");
     trap t;
     TRY(lang->ctx, t)
         vec_push(lang->a, &lang->dynamics, *dynamic);
@@ -379,8 +394,7 @@ u32 eg_head_of_sx(eg_lang *l, const char *file, const sx *x, u32 *arity)
     if (x->n == 0)
         sx_throw(l->ctx, file, x, "expected an operator, found ()");
     const sx *name = x->at[0];
-    if (name->kind == SX_LIST || name->text[0] == '?' ||
-        (name->kind == SX_SYMBOL && (name->text[0] == ':' || name->text[0] == '$')))
+    if (name->kind == SX_LIST || (name->kind == SX_SYMBOL && strchr("?:$", name->text[0])))
         sx_throw(l->ctx, file, name, "expected the name of an operator");
     i64 n = 1;
     while (n < x->n && !(x->at[n]->kind == SX_SYMBOL && x->at[n]->text[0] == ':'))

@@ -615,5 +615,6 @@ size_t eqf_rules_count(const eqf_rules *rules)
 
 const char *eqf_rule_name(const eqf_rules *rules, size_t i)
 {
-    return rules->rules.at[i]->name;
+    static const char none[] = "";
+    return i < (size_t)rules->rules.n ? rules->rules.at[i]->name : none;
 }

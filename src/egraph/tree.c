@@ -196,9 +196,9 @@ eqf_status eqf_extract(eqf_egraph *g, const eqf_class *roots, size_t n, const eq
     if (s)
         return s;
     for (size_t i = 0; i < n; i++) {
-        if (roots[i].i == 0 || roots[i].i >= g->class_ids)
-            return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, "eqf_extract",
-                              "class %u does not exist", roots[i].i);
+        s = eg_check_class(g, roots[i], "eqf_extract");
+        if (s)
+            return s;
     }
     arena *a = arena_new(g->ctx, 0);
     if (!a)
@@ -207,7 +207,8 @@ eqf_status eqf_extract(eqf_egraph *g, const eqf_class *roots, size_t n, const eq
     TRY(g->ctx, t)
     {
         eqf_extraction *x = NEW(a, eqf_extraction);
-        *x = (eqf_extraction){.ctx = g->ctx, .a = a, .g = g, .nclass = g->class_ids};
+        *x = (eqf_extraction){.ctx = g->ctx, .a = a, .g = g, .nclass = g->class_ids,
+                               .state = eg_state_of(g)};
         x->choice = NEW_N(a, u32, x->nclass);
         x->tree_cost = NEW_N(a, f64, x->nclass);
         x->roots = NEW_N(a, u32, n);
@@ -242,14 +243,21 @@ void eqf_extraction_free(eqf_extraction *x)
         arena_free(x->a);
 }
 
+/* The class at the time; 0, which has no choice, when there was none. */
+static u32 class_then(const eqf_extraction *x, eqf_class c)
+{
+    u32 root = eqf_find(x->g, c).i;
+    return root < x->nclass ? root : 0;
+}
+
 eqf_node eqf_chosen(const eqf_extraction *x, eqf_class c)
 {
-    return (eqf_node){x->choice[eg_find(x->g, c.i)]};
+    return (eqf_node){x->choice[class_then(x, c)]};
 }
 
 double eqf_tree_cost(const eqf_extraction *x, eqf_class c)
 {
-    return x->tree_cost[eg_find(x->g, c.i)];
+    return x->tree_cost[class_then(x, c)];
 }
 
 double eqf_dag_cost(const eqf_extraction *x)
@@ -328,6 +336,12 @@ eqf_status eqf_extraction_text(eqf_extraction *x, eqf_class root, bool shared, s
 {
     static const char none[] = "";
     *out = none;
+    eqf_status s = eg_check_class(x->g, root, "eqf_extraction_text");
+    if (s)
+        return s;
+    if (!eg_state_is(x->g, &x->state))
+        return eqf_report(x->ctx, EQF_E_ARGUMENT, NULL, "eqf_extraction_text",
+                          "the e-graph has changed since the extraction");
     trap t;
     TRY(x->ctx, t)
     {
