@@ -10,7 +10,8 @@ static const char *const stop_names[] = {"saturated", "goal", "iterations", "nod
 
 const char *eqf_stop_name(eqf_stop stop)
 {
-    return stop_names[stop];
+    static const char none[] = "";
+    return (unsigned)stop < COUNT_OF(stop_names) ? stop_names[stop] : none;
 }
 
 static double now_s(void)
@@ -89,7 +90,7 @@ static bool find_states(run *r)
 
 eqf_rule_stats eqf_rule_statistics(const eqf_egraph *g, const eqf_rules *rules, size_t i)
 {
-    for (u32 k = 0; k < g->nrules; k++) {
+    for (u32 k = 0; k < g->nrules && i < (size_t)rules->rules.n; k++) {
         if (g->rule[k].serial == rules->rules.at[i]->serial)
             return g->rule[k].stats;
     }
@@ -97,6 +98,12 @@ eqf_rule_stats eqf_rule_statistics(const eqf_egraph *g, const eqf_rules *rules, 
 }
 
 /* ---- search -------------------------------------------------------------------------------- */
+
+/* base << times, or the largest number there is. */
+static i64 doubled(i64 base, u32 times)
+{
+    return times < 63 && base <= INT64_MAX >> times ? base << times : INT64_MAX;
+}
 
 /* Returns its work. */
 static u64 search_rule(run *r, u32 i, i64 iteration)
@@ -112,7 +119,7 @@ static u64 search_rule(run *r, u32 i, i64 iteration)
     }
     i64 limit = -1;
     if (backoff)
-        limit = r->backoff_limit << MIN(st->times_banned, 40);
+        limit = doubled(r->backoff_limit, st->times_banned);
     eg_search s = {.g = g, .rule = rule, .watermark = st->watermark,
                    .full = r->sched->match == EQF_MATCH_FULL,
                    .delta_only = r->sched->match == EQF_MATCH_DELTA,
@@ -129,8 +136,9 @@ static u64 search_rule(run *r, u32 i, i64 iteration)
         r->cut[i] = 1;
     } else if (s.cut) {
         eg_matches_free(g, &r->matches[i]);
-        i64 ban = r->backoff_ban << MIN(st->times_banned, 20);
-        st->banned_until = (u32)MIN(iteration + ban, (i64)UINT32_MAX);
+        i64 ban = doubled(r->backoff_ban, st->times_banned);
+        st->banned_until = (u32)MIN(ban, (i64)UINT32_MAX - iteration); /* iteration < 2^26 */
+        st->banned_until += (u32)iteration;
         st->times_banned++;
         st->stats.bans++;
         r->cut[i] = 1;
@@ -226,13 +234,24 @@ static void rebuild(run *r, i64 margin)
     if (!s)
         s = eqf_check(g);
 #endif
-    if (s == EQF_E_LIMIT)
-        eg_stop_for(r, EQF_STOP_BYTES);
-    if (s) {
+    if (s == EQF_E_LIMIT) { /* whatever else: what is owed then counts most */
+        r->stop = EQF_STOP_BYTES;
+        r->stopping = true;
+    } else if (s) {
         eg_stop_for(r, EQF_STOP_ERROR);
         r->status = s;
     }
     lap(r, &r->report.rebuild_s);
+}
+
+/* A callback that changed the e-graph has taken part in the run. True when it did. */
+static bool called_back(run *r, const eg_state *before, i64 margin)
+{
+    r->lap = now_s(); /* the caller's time is not ours */
+    if (eg_state_is(r->g, before))
+        return false;
+    rebuild(r, margin);
+    return r->report.changed = true;
 }
 
 static void loop(run *r, i64 margin)
@@ -241,7 +260,13 @@ static void loop(run *r, i64 margin)
     const eqf_limits *limits = &g->options.limits;
     for (i64 it = 0;; it++) {
         r->report.iterations = it;
-        if (r->sched->goal && r->sched->goal(r->sched->user, g)) {
+        eg_state before = eg_state_of(g);
+        bool met = r->sched->goal && r->sched->goal(r->sched->user, g), touched = false;
+        if (r->sched->goal)
+            touched = called_back(r, &before, margin);
+        if (r->stopping)
+            return;
+        if (met) {
             r->stop = EQF_STOP_GOAL;
             return;
         }
@@ -255,17 +280,20 @@ static void loop(run *r, i64 margin)
         }
         if (eg_poll(r))
             return;
-        if (r->sched->goal || r->sched->after)
-            r->lap = now_s(); /* the caller's time is not ours */
         iterate(r, it);
         rebuild(r, margin);
         r->report.changed |= r->changed;
         r->report.iterations = it + 1;
         if (r->stopping)
             return;
-        if (r->sched->after)
+        before = eg_state_of(g);
+        if (r->sched->after) {
             r->sched->after(r->sched->user, g, it + 1);
-        if (r->changed)
+            touched |= called_back(r, &before, margin);
+        }
+        if (r->stopping)
+            return;
+        if (r->changed || touched)
             continue;
         i64 earliest;
         if (r->sched->scheduler == EQF_SIMPLE || !banned(r, it, &earliest)) {
@@ -292,6 +320,10 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
     *out = (eqf_run_report){.stop = EQF_STOP_ERROR};
     i64 size = (i64)(sizeof *r.matches + sizeof *r.state + 1) * MAX(n, 1);
     char *block = eg_resize(g, NULL, 0, size);
+    if (!block && g->fail == EQF_E_LIMIT) {
+        out->stop = EQF_STOP_BYTES;
+        return EQF_OK;
+    }
     if (!block)
         return eg_failed(g, "starting a run");
     g->scratch_bytes += size;
@@ -323,12 +355,15 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
         return eqf_report(g->ctx, r.status, NULL, g->rule_name, "an analysis refuses a union");
     if (r.status == EQF_E_NO_MEMORY)
         return eg_failed(g, "running rules");
-    return r.stop == EQF_STOP_BYTES ? EQF_OK : r.status;
+    return r.status;
 }
 
 eqf_status eqf_run(eqf_egraph *g, const eqf_rules *rules, const eqf_schedule *schedule,
                    eqf_run_report *out)
 {
+    if (rules->lang != g->lang)
+        return eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, "eqf_run",
+                          "the rules are of another language than the e-graph");
     return eg_run(g, rules->rules.at, (u32)rules->rules.n, schedule, out);
 }
 
@@ -342,13 +377,16 @@ eqf_status eg_match_count(eg *g, const eg_rule *pattern, u32 in, i64 limit, i64 
                    .in_class = in ? eg_find(g, in) : 0};
     eg_search_run(&s);
     *out = s.found;
-    return EQF_OK;
+    return s.failed ? eg_failed(g, "matching a pattern") : EQF_OK;
 }
 
 eqf_status eqf_match_count(eqf_egraph *g, eqf_text pattern, eqf_class in, int64_t limit,
                            int64_t *out)
 {
     *out = 0;
+    eqf_status status = in.i ? eg_check_class(g, in, "eqf_match_count") : EQF_OK;
+    if (status)
+        return status;
     arena *a = arena_new(g->ctx, 0);
     if (!a)
         return EQF_E_NO_MEMORY;
