@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 
+#include "egraph/rules.h"
 #include "rules/rule.h"
 
 typedef struct loader {
@@ -314,15 +315,10 @@ static rl_guard *read_guard(loader *l, const sx *x)
 typedef struct renaming {
     str out;
     i64 name[RL_MAX_VARS], n;
-    bool anonymous;
 } renaming;
 
 static void print_variable(renaming *w, i64 v)
 {
-    if (w->anonymous && !w->name[v]) {
-        str_add(&w->out, "~");
-        return;
-    }
     if (!w->name[v])
         w->name[v] = ++w->n;
     str_printf(&w->out, "?%lld", (long long)w->name[v]);
@@ -341,18 +337,47 @@ static void print_set(renaming *w, const rl_set *s)
     str_add(&w->out, ")");
 }
 
+static u64 shape_of_set(const renaming *names, const rl_set *s)
+{
+    u64 h = hash_u64(s->kind, 3);
+    if (!s->a)
+        return hash_u64(names ? (u64)names->name[s->var] : 0, h);
+    return hash_u64(shape_of_set(names, s->a), hash_u64(shape_of_set(names, s->b), h));
+}
+
+/* Without the names of variables, or with those that have been given so far. */
+static u64 shape_of(const renaming *names, const rl_rule *r, const rl_term *t)
+{
+    u64 h = hash_u64(t->kind, hash_u64(t->op, t->reducer));
+    f64 number = t->kind == RL_TERM_VAR && r->vars[t->var].is_number ? r->vars[t->var].number : t->number;
+    h = hash_u64(hash_bytes(&number, sizeof number, 1), h);
+    if (t->var >= 0 && !r->vars[t->var].is_number)
+        h = hash_u64(names ? (u64)names->name[t->var] : 0, h);
+    if (t->axis)
+        h = hash_u64(shape_of_set(names, t->axis), h);
+    if (t->par)
+        h = hash_u64(shape_of_set(names, t->par), h + 1);
+    if (t->n == 2 && ir_row(t->op)->flags & IR_COMM) {
+        u64 x = shape_of(names, r, t->kids[0]), y = shape_of(names, r, t->kids[1]);
+        return hash_u64(MIN(x, y), hash_u64(MAX(x, y), h));
+    }
+    for (i64 i = 0; i < t->n; i++)
+        h = hash_u64(shape_of(names, r, t->kids[i]), h);
+    return h;
+}
+
 /* Operands of a commutative operator come in an order that does not depend on names: by shape, then
  * by the numbers that variables have got so far. */
-static const char *shape_of(const renaming *w, const rl_rule *r, const rl_term *t, bool numbers);
-
 static bool is_swapped(const renaming *w, const rl_rule *r, const rl_term *t)
 {
     if (t->n != 2 || !(ir_row(t->op)->flags & IR_COMM))
         return false;
-    int order = strcmp(shape_of(w, r, t->kids[0], false), shape_of(w, r, t->kids[1], false));
-    if (order == 0)
-        order = strcmp(shape_of(w, r, t->kids[0], true), shape_of(w, r, t->kids[1], true));
-    return order > 0;
+    u64 x = shape_of(NULL, r, t->kids[0]), y = shape_of(NULL, r, t->kids[1]);
+    if (x == y) {
+        x = shape_of(w, r, t->kids[0]);
+        y = shape_of(w, r, t->kids[1]);
+    }
+    return x > y;
 }
 
 static void print_term(renaming *w, const rl_rule *r, const rl_term *t)
@@ -389,15 +414,6 @@ static void print_term(renaming *w, const rl_rule *r, const rl_term *t)
     if (t->var >= 0)
         print_variable(w, t->var);
     str_add(&w->out, ")");
-}
-
-static const char *shape_of(const renaming *w, const rl_rule *r, const rl_term *t, bool numbers)
-{
-    renaming shape = {.out = str_new(w->out.a), .anonymous = true};
-    if (numbers)
-        memcpy(shape.name, w->name, sizeof shape.name);
-    print_term(&shape, r, t);
-    return str_text(&shape.out);
 }
 
 static void print_guard(renaming *w, const rl_guard *g)
@@ -488,6 +504,22 @@ static void read_options(loader *l, const sx *form, const sx **when)
         refuse(l, form, "a rule says what it does to rounding: :fp exact, reassoc or approx");
 }
 
+static i64 operators(const rl_term *t)
+{
+    i64 n = t->kind != RL_TERM_VAR;
+    for (i64 i = 0; i < t->n; i++)
+        n += operators(t->kids[i]);
+    return n;
+}
+
+/* What the engine matches and builds. */
+static void check_size(loader *l, const sx *at, const rl_term *side, i64 most)
+{
+    if (operators(side) > most)
+        refuse(l, at, "this side has %lld operators, more than %lld", (long long)operators(side),
+               (long long)most);
+}
+
 static void check_new(loader *l, const sx *name)
 {
     rl_rule *r = l->r;
@@ -524,12 +556,15 @@ static void read_direction(loader *l, const sx *form, const char *name, i64 left
         refuse(l, form->at[left], "the left side is no operator: it would match everything");
     l->left = false;
     r->right = read_term(l, form->at[right]);
+    check_size(l, form->at[left], r->left, EG_MAX_ATOMS);
+    r->computes = computes(r, r->right);
+    if (!r->computes)
+        check_size(l, form->at[right], r->right, EG_MAX_BUILT);
     if (when)
         r->when = read_guard(l, when);
     rl_check_types(l->a, r, &l->problem);
     if (l->problem.text)
         longjmp(l->out, 1);
-    r->computes = computes(r, r->right);
     check_new(l, form->at[1]);
     vec_push(l->a, &l->set->rules, r);
 }

@@ -109,6 +109,44 @@ static void others_are_read_on(void **state)
     eqf_ctx_free(ctx);
 }
 
+static const char *nested(arena *a, const char *left, const char *right, int n)
+{
+    str s = str_new(a);
+    for (int i = 0; i < n; i++)
+        str_add(&s, left);
+    str_add(&s, "?x");
+    for (int i = 0; i < n; i++)
+        str_add(&s, right);
+    return str_text(&s);
+}
+
+/* Sides as deep as a rule may be are compared with those of other rules at once, whatever order
+ * operands have; deeper ones are refused where they stand, not where the engine meets them. */
+static void deep_sides_end(void **state)
+{
+    (void)state;
+    enum { DEEPEST = 32 };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    for (int n = DEEPEST; n <= 100 * DEEPEST; n *= 10) {
+        const char *left = nested(a, "(add ?y ", ")", n), *same = nested(a, "(add ", " ?y)", n);
+        rl_ruleset *set = read_text(a, arena_printf(a, "(rule a %s => (add ?y ?x) :fp exact)\n"
+                                                       "(rule b %s => (add ?x ?y) :fp exact)\n"
+                                                       "(rule c (add ?x ?y) => %s :fp exact)\n",
+                                                    left, same, left));
+        bool fits = n <= DEEPEST;
+        assert_int_equal(set->rules.n, fits ? 2 : 0);
+        for (i64 i = 0; i < set->rejected.n; i++) {
+            const rl_rejected *r = &set->rejected.at[i];
+            const char *reason = fits ? "it is rule a" : "operators, more than 32";
+            if (!strstr(r->reason, reason) || r->line != (fits ? 2 : (u32)i + 1))
+                fail_msg("%u:%u: %s", r->line, r->column, r->reason);
+        }
+    }
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
 static void malformed_text_throws(void **state)
 {
     (void)state;
@@ -222,9 +260,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_places),    cmocka_unit_test(others_are_read_on),
-        cmocka_unit_test(malformed_text_throws), cmocka_unit_test(damaged_text_is_refused),
-        cmocka_unit_test(a_rule_prints),         cmocka_unit_test(the_page_is_up_to_date),
-        cmocka_unit_test(families_are_complete),
+        cmocka_unit_test(deep_sides_end),        cmocka_unit_test(malformed_text_throws),
+        cmocka_unit_test(damaged_text_is_refused), cmocka_unit_test(a_rule_prints),
+        cmocka_unit_test(the_page_is_up_to_date), cmocka_unit_test(families_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
