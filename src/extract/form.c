@@ -70,6 +70,80 @@ f64 ex_own_cost(const ex_space *s, const rl_enode *n)
     }
 }
 
+/* ---- constants --------------------------------------------------------------------------------
+ */
+
+#define READ 7.5 /* a byte from memory, in the unit of ex_weight */
+
+/* Of one element that is read. */
+static f64 reading(const rl_type *t)
+{
+    return t->facts & RL_IS_NUMBER ? 0 : READ * (f64)dtype_bytes((dtype)t->dtype);
+}
+
+static bool is_iota(const ex_space *s, i64 place)
+{
+    const rl_reach *r = s->r;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
+        const rl_leaf *leaf = rl_leaf_of(s->g, eqf_node_head(s->g->engine, r->nodes.at[i].node));
+        if (leaf && leaf->op == IR_iota)
+            return true;
+    }
+    return false;
+}
+
+/* One element of a constant's tile where the e-node makes it; operands with fewer elements are read, or
+ * made, for several. */
+static f64 making(const ex_space *s, const rl_enode *n, u64 dims, const f64 *cost)
+{
+    f64 sum = ex_weight(n->label.op);
+    for (i64 i = 0; i < n->arity; i++) {
+        rl_type x = rl_graph_type(s->g, s->r->classes[n->kids[i]]);
+        sum += MIN(cost[n->kids[i]], reading(&x) * elements(s, x.dims) / elements(s, dims));
+    }
+    return sum;
+}
+
+/* The least fixpoint. What is made is not smaller than what it is made of, so a circle has one size, in
+ * which each costs more than its operands: there is none. */
+void ex_find_constants(ex_space *s)
+{
+    const rl_reach *r = s->r;
+    arena *scratch = arena_child(s->a);
+    f64 *cost = NEW_N(scratch, f64, r->n);
+    bool *is_factor = NEW_N(scratch, bool, r->n); /* of a product: it is packed, which takes memory */
+    s->tile = NEW_N(s->a, eqf_node, r->n);
+    for (i64 i = 0; i < r->nodes.n; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        for (i64 k = 0; k < n->arity && n->label.op == IR_tile_matmul; k++)
+            is_factor[n->kids[k]] = true;
+        if (n->label.op == IR_view && (rl_graph_type(s->g, r->classes[n->place]).facts & RL_CONSTANT))
+            s->tile[n->place] = n->node;
+    }
+    for (i64 k = 0; k < r->n; k++) {
+        rl_type t = rl_graph_type(s->g, r->classes[k]);
+        cost[k] = t.kind == IR_A_VALUE ? reading(&t) : 0;
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (i64 at = 0; at < r->nodes.n; at++) {
+            const rl_enode *n = &r->nodes.at[s->order[at]];
+            rl_type t = rl_graph_type(s->g, r->classes[n->place]);
+            bool is_position = n->label.op == IR_view && is_iota(s, n->kids[0]);
+            if (!(t.facts & RL_CONSTANT) || !t.dims || t.axes != t.dims || is_factor[n->place] ||
+                !(is_position || ir_row(n->label.op)->class_ == IR_EWISE))
+                continue;
+            f64 sum = is_position ? 1 : making(s, n, t.dims, cost);
+            if (sum >= cost[n->place])
+                continue;
+            cost[n->place] = sum;
+            s->tile[n->place] = n->node;
+            more = true;
+        }
+    }
+    arena_free(scratch);
+}
+
 /* ---- choosing -------------------------------------------------------------------------------- */
 
 static bool is_allowed(const ex_space *s, const ex_structure *x, const rl_enode *n)
@@ -350,6 +424,8 @@ static eqf_node node_of(void *user, eqf_class c)
         const rl_enode *comb = ex_comb_of(s, place);
         return n.i || !comb ? n : comb->node;
     }
+    if (s->tile[place].i)
+        return s->tile[place];
     if (s->r->forms.node[place].i)
         return s->r->forms.node[place];
     return eqf_next_node(s->g->engine, c, (eqf_node){0});

@@ -39,6 +39,7 @@ typedef struct ex_space {
     VEC(i64) roots; /* places of the outputs' tiles */
     i64 *order;     /* e-nodes: operands first, but for circles */
     f64 *own_cost;  /* by e-node: operations */
+    eqf_node *tile; /* by place: of a constant's tiles, how they come: read, or made; 0: none such */
     i64 whole_words;
     const ex_options *options;
     bool is_cut_short; /* some number was too large */
@@ -90,6 +91,10 @@ bool ex_is_asked_for(const ex_reduced *x, const ex_way *w, u64 atoms);
 void ex_compact(ex_space *s, ex_structures *x);
 
 f64 ex_own_cost(const ex_space *s, const rl_enode *n);
+/* Of one element that the operator makes, in multiply-adds of a product at full rate (model.c). */
+f64 ex_weight(ir_op op);
+/* Fills s->tile: a constant is folded once and its tiles are read, unless making them takes less. */
+void ex_find_constants(ex_space *s);
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.
  * False when the structure cannot be computed, or does not need all of its reductions. */
 bool ex_choose(const ex_space *s, const ex_structure *x, eqf_node *chosen);

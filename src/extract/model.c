@@ -16,9 +16,9 @@ typedef struct kernel {
     f64 flops, bytes, parts;
 } kernel;
 
-static f64 weight(const ir_node *node)
+f64 ex_weight(ir_op op)
 {
-    switch (node->op) {
+    switch (op) {
     case IR_matmul:
     case IR_tile_matmul:
         return 1;
@@ -342,7 +342,7 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, wor
         f64 times = repeats(p, t, par, w) * (f64)w->times[t];
         for (i64 i = 0; i < node->axes.n; i++)
             times *= ir_has(par, node->axes.at[i]) ? 1 : w->share[node->axes.at[i].i];
-        k.flops += weight(node) * (f64)ir_node_flops(p, (ir_term){t}) * times;
+        k.flops += ex_weight((ir_op)node->op) * (f64)ir_node_flops(p, (ir_term){t}) * times;
         for (i64 i = 0; i < node->arg_count && node->op == IR_tile_matmul; i++) {
             const ir_node *x = ir_get(p, node->args[i]);
             if (x->op != IR_view)

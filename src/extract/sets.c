@@ -458,6 +458,7 @@ ex_space *ex_space_new(arena *a, rl_graph *g, const ex_options *options)
     find_stops(s);
     find_roots(s);
     find_order(s);
+    ex_find_constants(s);
     return s;
 }
 

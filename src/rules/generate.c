@@ -30,11 +30,12 @@ static firing firing_of(const rl_generated *r, const eqf_class *args)
     return f;
 }
 
-/* Nothing passes what is read from memory or folded once; indices are made where they are used. */
+/* Nothing passes what is read from memory or folded once; what is made of indices, or far larger than
+ * what it is made of, may be made where it is used. */
 static bool is_computed(const rl_type *t)
 {
     return t->kind == IR_A_VALUE && t->dtype != DT_NONE && !t->axes && !(t->facts & RL_LOAD) &&
-           (!(t->facts & RL_CONSTANT) || (t->facts & RL_INDEX));
+           (!(t->facts & RL_CONSTANT) || (t->facts & (RL_INDEX | RL_SPREAD)));
 }
 
 static bool passes(void *user, const eqf_egraph *e, const eqf_class *args)
@@ -46,6 +47,8 @@ static bool passes(void *user, const eqf_egraph *e, const eqf_class *args)
         return f.whole.kind == IR_A_VALUE && !f.whole.axes;
     if (!is_computed(&f.whole) || r->g->payloads.at[f.inner.payload].par)
         return false;
+    if ((f.whole.facts & (RL_CONSTANT | RL_INDEX)) == RL_CONSTANT && rl_transfer_of(r->op) != RL_POINTWISE)
+        return false; /* it is made by arithmetic alone */
     if (r->split)
         return !(f.whole.facts & RL_CONSTANT) &&
                (r->g->payloads.at[f.inner.payload].axis &

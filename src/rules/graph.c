@@ -413,7 +413,7 @@ eqf_head rl_iota_head(rl_graph *g, ir_atom k)
     rl_leaf leaf = {
         IR_iota,
         attr,
-        {.dims = rl_mask(g, attr.axis), .dtype = DT_i64, .facts = RL_CONSTANT | RL_INDEX},
+        {.dims = rl_mask(g, attr.axis), .dtype = DT_i64, .facts = RL_CONSTANT | RL_INDEX | RL_SPREAD},
         0};
     return rl_leaf_head(g, arena_printf(g->a, "#iota:%s", ir_atom_name(g->own, k)), leaf);
 }
@@ -454,6 +454,25 @@ rl_label rl_node_label(const rl_graph *g, eqf_head head)
     return rl_label_of(g, o->op, o->reducer, eqf_head_payload(g->lang, head));
 }
 
+static f64 elements(const rl_graph *g, u64 dims)
+{
+    f64 n = 1;
+    for (; dims; dims &= dims - 1)
+        n *= (f64)g->extent[__builtin_ctzll(dims)];
+    return n;
+}
+
+/* Is a constant of this e-node stored at more than twice the size of what it is made of? */
+static bool is_spread(const rl_graph *g, const rl_label *l, const rl_type *t, const rl_type *x, i64 n)
+{
+    f64 below = 0;
+    if (!(t->facts & RL_CONSTANT) || ir_row(l->op)->class_ != IR_EWISE)
+        return false;
+    for (i64 i = 0; i < n; i++)
+        below += x[i].facts & (RL_IS_NUMBER | RL_SPREAD) ? 0 : elements(g, x[i].dims);
+    return 2 * below < elements(g, t->dims);
+}
+
 static void make_type(void *user, eqf_egraph *e, eqf_node n, void *out)
 {
     const rl_graph *g = user;
@@ -475,6 +494,8 @@ static void make_type(void *user, eqf_egraph *e, eqf_node n, void *out)
     *type = rl_type_of(&l, x, arity, &bad);
     if (bad)
         type->dtype = DT_NONE;
+    else if (is_spread(g, &l, type, x, arity))
+        type->facts |= RL_SPREAD;
 }
 
 static bool is_same_number(f64 a, f64 b)
@@ -664,14 +685,6 @@ const char *rl_graph_type_text(const rl_graph *g, arena *a, const rl_type *t)
         str_add_f64(&s, t->number);
     }
     return str_text(&s);
-}
-
-static f64 elements(const rl_graph *g, u64 dims)
-{
-    f64 n = 1;
-    for (; dims; dims &= dims - 1)
-        n *= (f64)g->extent[__builtin_ctzll(dims)];
-    return n;
 }
 
 f64 rl_graph_flops(const rl_graph *g, eqf_node n)

@@ -31,7 +31,8 @@ enum { /* what is known of a value beyond its type; more may become known, never
        RL_IS_NUMBER = 4,   /* it is the number `number` */
        RL_INDEX = 8,       /* made of iotas and numbers only: costs nothing to compute anywhere */
        RL_LOAD = 16,       /* an input seen through index maps: a tile of it can be read */
-       RL_STORED = 32      /* the same of what an operator made that works on whole values only */
+       RL_STORED = 32,     /* the same of what an operator made that works on whole values only */
+       RL_SPREAD = 64      /* constant, and far larger than what it is made of by arithmetic */
 };
 
 /* A closed lambda or reducer, as the typing of components sees it. A reducer's formals are its
