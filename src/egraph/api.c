@@ -2,7 +2,7 @@
  * walks, sizes. */
 #include <stdlib.h>
 
-#include "egraph/egraph.h"
+#include "egraph/extract.h"
 
 eqf_limits eqf_limits_default(void)
 {
@@ -390,11 +390,57 @@ eqf_status eqf_union_folded(eqf_egraph *g, eqf_node n, const eqf_head *kid_leave
     return s;
 }
 
+/* ---- rebuilding ---------------------------------------------------------------------------- */
+
+/* A term of e-node n, cut off once it is long. */
+static void print_term(const eqf_extraction *x, u32 n, str *out)
+{
+    enum { LONG_TERM = 160 };
+    const eg *g = x->g;
+    if (!n || out->n > LONG_TERM) {
+        str_add(out, "...");
+        return;
+    }
+    const u32 *rec = eg_rec(g, n);
+    u32 arity = eg_node_arity(g, n, rec);
+    str_add(out, arity ? "(" : "");
+    eg_print_head(g->lang, out, rec[N_HEAD]);
+    for (u32 i = 0; i < arity && out->n <= LONG_TERM; i++) {
+        str_add_char(out, ' ');
+        print_term(x, x->choice[eg_find(g, eg_kid(rec, n, i))], out);
+    }
+    eg_print_payload(g->lang, out, rec[N_HEAD]);
+    str_add(out, arity ? ")" : "");
+}
+
+eqf_status eg_contradiction(eg *g)
+{
+    const char *analysis = g->analysis[g->refused.analysis].name;
+    eqf_extraction *x;
+    eqf_status s = eqf_extract(g, NULL, 0, NULL, EQF_TREE, &x);
+    if (s)
+        return s;
+    trap t;
+    TRY(g->ctx, t)
+    {
+        str a = str_new(x->a), b = str_new(x->a);
+        print_term(x, g->refused.node[0], &a);
+        if (g->refused.node[1])
+            print_term(x, g->refused.node[1], &b);
+        else
+            str_add(&b, "what is given of it");
+        eqf_report(g->ctx, EQF_E_CONTRADICTION, NULL, g->refused.rule,
+                   "the analysis %s refuses %s = %s", analysis, str_text(&a), str_text(&b));
+    }
+    eqf_extraction_free(x);
+    return t.status ? t.status : EQF_E_CONTRADICTION;
+}
+
 eqf_status eqf_rebuild(eqf_egraph *g)
 {
     eqf_status s = eg_rebuild(g);
     if (s == EQF_E_CONTRADICTION)
-        return eqf_report(g->ctx, s, NULL, NULL, "an analysis refuses a union");
+        return eg_contradiction(g);
     return s == EQF_E_LIMIT || s == EQF_E_NO_MEMORY ? eg_failed(g, "rebuilding") : s;
 }
 

@@ -192,6 +192,12 @@ static bool apply_dynamic(run *r, const eg_rule *rule, u32 state, match *m)
         eg_stop_for(r, s == EQF_E_LIMIT ? EQF_STOP_BYTES : EQF_STOP_ERROR);
         return g->alive != before;
     }
+    if (out.i && !eg_class_exists(g, out.i)) {
+        r->status = eqf_report(g->ctx, EQF_E_ARGUMENT, NULL, rule->name,
+                               "its right side returned class %u, which does not exist", out.i);
+        eg_stop_for(r, EQF_STOP_ERROR);
+        return g->alive != before;
+    }
     u32 root = eg_find(g, m->values[0]), result = out.i ? eg_find(g, out.i) : root;
     if (root == result)
         return g->alive != before;

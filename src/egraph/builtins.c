@@ -797,14 +797,26 @@ static eqf_verdict step_let_lam(const sx *x, const sx *y)
     return renames ? EQF_ASSUMED : EQF_REFUSED;
 }
 
+/* Leaves of a term from left to right, at most n of them into out; how many there are. */
+static i64 leaves_of(const sx *x, const sx **out, i64 n)
+{
+    i64 count = 0;
+    for (i64 i = 1; x->kind == SX_LIST && i < x->n; i++)
+        count += leaves_of(x->at[i], out + MIN(count, n), MAX(n - count, 0));
+    if (x->kind != SX_LIST && n)
+        *out = x;
+    return count + (x->kind != SX_LIST);
+}
+
+/* What the two variables of the left side hold is all that it holds. */
 static bool step_append(const sx *x, const sx *y)
 {
-    if (!is_op(x, "+", 2) || x->at[1]->kind == SX_LIST || x->at[2]->kind == SX_LIST ||
-        y->kind == SX_LIST)
+    const sx *part[2];
+    if (leaves_of(x, part, 2) != 2 || y->kind == SX_LIST)
         return false;
-    i64 n = x->at[1]->n, m = x->at[2]->n;
-    return y->n == n + m && memcmp(y->text, x->at[1]->text, (size_t)n) == 0 &&
-           memcmp(y->text + n, x->at[2]->text, (size_t)m) == 0;
+    i64 n = part[0]->n, m = part[1]->n;
+    return y->n == n + m && memcmp(y->text, part[0]->text, (size_t)n) == 0 &&
+           memcmp(y->text + n, part[1]->text, (size_t)m) == 0;
 }
 
 eqf_verdict eg_builtins_step(void *user, const char *reason, const char *left, const char *right)

@@ -225,6 +225,10 @@ struct eqf_egraph {
     eqf_status fail; /* why the last reservation was refused */
     eqf_status conflict;
     const char *rule_name; /* being applied, for diagnostics; NULL outside */
+    struct {               /* the first conflict since the last rebuild */
+        u32 analysis, node[2]; /* e-nodes of the two sides; 0: what a caller joined */
+        const char *rule;
+    } refused;
 };
 
 /* mem.c. Counted, limited, never throwing. Returns NULL and sets g->fail. */
@@ -366,6 +370,9 @@ static inline bool eg_node_exists(const eg *g, u32 n)
     u32 seg = n >> 29;
     return n && seg <= EG_LONG && (n & EG_INDEX) < g->seg[seg].n && eg_rec(g, n)[N_HEAD];
 }
+/* The diagnostic of a rebuild that ended in a contradiction: both terms, the analysis and the rule.
+ * Returns EQF_E_CONTRADICTION. */
+eqf_status eg_contradiction(eg *g);
 /* EQF_E_ARGUMENT and a diagnostic that names `call` when there is no such class. */
 eqf_status eg_check_class(const eg *g, eqf_class c, const char *call);
 

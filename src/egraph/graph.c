@@ -249,15 +249,21 @@ void eg_hide(eg *g, u32 n)
 
 /* ---- analyses ------------------------------------------------------------------------------ */
 
-static unsigned data_merge(eg *g, u32 k, u32 body, const void *from)
+/* n, m: e-nodes of the two sides, for the diagnostic of a conflict. */
+static unsigned data_merge(eg *g, u32 k, u32 body, const void *from, u32 n, u32 m)
 {
     const eqf_analysis *a = &g->analysis[k];
     void *into = eg_at(&g->data[k], body);
     if (UNLIKELY(g->marks))
         eg_journal_data(g, k, body);
     unsigned bits = a->merge(a->user, g, into, from);
-    if (bits & EQF_CONFLICT)
+    if ((bits & EQF_CONFLICT) && !g->conflict) {
         g->conflict = EQF_E_CONTRADICTION;
+        g->refused.analysis = k;
+        g->refused.node[0] = n;
+        g->refused.node[1] = m;
+        g->refused.rule = g->rule_name;
+    }
     return bits;
 }
 
@@ -275,14 +281,15 @@ void eg_remake(eg *g, u32 n, u32 c, bool fresh)
         }
         u64 made[16] = {0};
         a->make(a->user, g, (eqf_node){n}, made);
-        if (data_merge(g, k, body, made) & EQF_INTO_CHANGED)
+        if (data_merge(g, k, body, made, eg_body_at(g, body)->members, n) & EQF_INTO_CHANGED)
             eg_enqueue(g, c, Q_DATA);
     }
 }
 
 void eg_join_data(eg *g, u32 k, u32 c, const void *data)
 {
-    if (data_merge(g, k, g->parent[c] & ~EG_BODY, data) & EQF_INTO_CHANGED)
+    u32 body = g->parent[c] & ~EG_BODY;
+    if (data_merge(g, k, body, data, eg_body_at(g, body)->members, 0) & EQF_INTO_CHANGED)
         eg_enqueue(g, c, Q_DATA);
 }
 
@@ -488,6 +495,7 @@ bool eg_union(eg *g, u32 a, u32 b)
         eg_journal_parent(g, l);
     }
     bool new_symbol = (L->mask & 1) && !(W->mask & 1);
+    u32 winner = W->members, loser = L->members;
     for (u32 n = L->members; n;) { /* L's members come first in the list of W */
         u32 *rec = eg_rec(g, n);
         set_word(g, n, rec, N_CLASS, w);
@@ -508,7 +516,7 @@ bool eg_union(eg *g, u32 a, u32 b)
     }
     unsigned changed = 0;
     for (u32 k = 0; k < g->nanalyses; k++)
-        changed |= data_merge(g, k, wb, eg_at(&g->data[k], lb));
+        changed |= data_merge(g, k, wb, eg_at(&g->data[k], lb), winner, loser);
     g->parent[l] = w;
     g->nclasses--;
     g->unions++;

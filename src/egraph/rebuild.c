@@ -458,11 +458,11 @@ eqf_status eg_rebuild(eg *g)
         }
     }
     g->queue.n = g->queue_head = 0;
-    if (g->dead > EG_SWEEP_MIN && g->dead > g->alive / 2 && !g->marks)
-        eg_sweep(g);
-    if (g->conflict) {
+    if (g->conflict) { /* the diagnostic names e-nodes: they stay where they are */
         s = g->conflict;
         g->conflict = EQF_OK;
+    } else if (g->dead > EG_SWEEP_MIN && g->dead > g->alive / 2 && !g->marks) {
+        eg_sweep(g);
     }
     return s;
 }

@@ -352,7 +352,7 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
     eg_free(g, block, size);
     g->scratch_bytes -= size;
     if (r.status == EQF_E_CONTRADICTION)
-        return eqf_report(g->ctx, r.status, NULL, g->rule_name, "an analysis refuses a union");
+        return eg_contradiction(g);
     if (r.status == EQF_E_NO_MEMORY)
         return eg_failed(g, "running rules");
     return r.status;

@@ -179,7 +179,25 @@ static void test_analysis(void **state)
     OK(eqf_add_text(g, TEXT("7"), &d));
     OK(eqf_union(g, c, d, TEXT("wrong"), NULL));
     assert_int_equal(eqf_rebuild(g), EQF_E_CONTRADICTION);
+    eqf_diag diag = eqf_diag_get(ctx, eqf_diag_count(ctx) - 1);
+    assert_string_equal(diag.place, "");
+    assert_non_null(strstr(diag.message, "parity refuses"));
     eqf_egraph_free(g);
+    /* nor can a rule say so; the diagnostic names it and both terms */
+    eqf_rules *wrong;
+    OK(eqf_rules_load(lang, "w.rules", TEXT("(rule three (half ?x) => 3)(rule other (half ?x) => ?x)"),
+                      &wrong));
+    OK(eqf_egraph_new(lang, NULL, &g));
+    OK(eqf_analysis_add(g, &a, NULL));
+    OK(eqf_add_text(g, TEXT("(half 4)"), &half));
+    assert_int_equal(eqf_run(g, wrong, NULL, &report), EQF_E_CONTRADICTION);
+    diag = eqf_diag_get(ctx, eqf_diag_count(ctx) - 1);
+    assert_string_equal(diag.place, "other");
+    assert_non_null(strstr(diag.message, "parity refuses"));
+    assert_non_null(strstr(diag.message, "4"));
+    assert_non_null(strstr(diag.message, "3"));
+    eqf_egraph_free(g);
+    eqf_rules_free(wrong);
     /* a flag that is up stops a run at once */
     eqf_options o = {.limits = eqf_limits_none(), .cancelled = yes};
     OK(eqf_egraph_new(lang, &o, &g));
