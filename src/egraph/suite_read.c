@@ -542,9 +542,11 @@ static bool check_of_terms(eg_case *c, const sx *x)
         shape(c, x, 4, 4, "(bounds TERM LO HI)");
         check_term(c, x->at[1]);
         for (i64 i = 2; i < 4; i++) {
-            if (x->at[i]->kind != SX_INT && x->at[i]->kind != SX_FLOAT)
+            if ((x->at[i]->kind != SX_INT && x->at[i]->kind != SX_FLOAT) || isnan(x->at[i]->f))
                 FAIL(c->suite, x->at[i], "expected a number");
         }
+        if (x->at[2]->f > x->at[3]->f)
+            FAIL(c->suite, x->at[3], "the upper bound lies below the lower one");
         bool interval = false;
         for (i64 i = 0; i < c->analyses.n; i++)
             interval |= strcmp(c->analyses.at[i], "interval") == 0;
@@ -697,8 +699,12 @@ static void check_step(eg_case *c, const sx *x, names *n, bool collect)
             if (!known_name(c, x->at[i], n->graphs.at, n->graphs.n))
                 FAIL(c->suite, x->at[i], "no e-graph of this name");
         }
-        if (graph)
-            check_steps(c, x, 2, n, false);
+        if (graph) { /* its marks are its own */
+            names inside = *n;
+            inside.marks = (names){0}.marks;
+            check_steps(c, x, 2, &inside, false);
+            n->graphs = inside.graphs;
+        }
         vec_push(c->a, &n->graphs, x->at[1]->text);
     } else if (sx_is_form(x, "in")) {
         shape(c, x, 3, -1, "(in GRAPH CHECK ...)");

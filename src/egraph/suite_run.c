@@ -8,6 +8,7 @@
 
 typedef struct mark_name {
     const char *name;
+    const eqf_egraph *g; /* that it is of */
     eqf_mark mark;
 } mark_name;
 
@@ -32,6 +33,7 @@ typedef struct runner {
     str reason; /* first failure */
     bool failed;
     const sx *until;
+    eqf_status goal_status; /* of a goal that could not be tested */
 } runner;
 
 static double now_s(void)
@@ -92,13 +94,15 @@ static eg_case_graph *new_graph(runner *r, const char *name)
     return &r->graphs.at[r->graphs.n - 1];
 }
 
+/* NULL, and the case fails, when the step that makes it was not taken. */
 static eg_case_graph *graph_named(runner *r, const sx *name)
 {
     for (i64 i = 1; i < r->graphs.n; i++) {
         if (strcmp(r->graphs.at[i].name, name->text) == 0)
             return &r->graphs.at[i];
     }
-    eqf_bug(r->ctx, "e-graph %s was checked to exist", name->text);
+    fail(r, name, "no e-graph %s has been made", name->text);
+    return NULL;
 }
 
 static eqf_class add(runner *r, const sx *term)
@@ -167,7 +171,10 @@ static void check_proof(runner *r, const sx *at, const char *a, const char *b, e
     char *text;
     if (form == EQF_FLAT && eqf_proof_length(proof) > 2000)
         return; /* the shared form says the same */
-    must(r, eqf_proof_text(proof, form, &text));
+    eqf_status written = eqf_proof_text(proof, form, &text);
+    if (written == EQF_E_LIMIT && form == EQF_FLAT)
+        return; /* the same */
+    must(r, written);
     str axioms = str_new(r->a), rules = str_new(r->a);
     for (i64 i = 0; i < r->at->axioms.n; i++) {
         const sx *x = r->at->axioms.at[i];
@@ -494,10 +501,8 @@ static bool would_hold(runner *r, const sx *x)
     return !probe.failed;
 }
 
-static bool run_goal(void *user, eqf_egraph *g)
+static bool goals_hold(runner *r)
 {
-    (void)g;
-    runner *r = user;
     if (r->until)
         return would_hold(r, r->until);
     for (i64 i = 0; i < r->c->goals.n; i++) {
@@ -505,6 +510,19 @@ static bool run_goal(void *user, eqf_egraph *g)
             return false;
     }
     return true;
+}
+
+/* Called by the engine, through which nothing may be thrown. */
+static bool run_goal(void *user, eqf_egraph *g)
+{
+    (void)g;
+    runner *r = user;
+    volatile bool hold = true; /* also what ends the run */
+    trap t;
+    TRY(r->ctx, t)
+        hold = goals_hold(r);
+    r->goal_status = t.status;
+    return hold;
 }
 
 static void run_after(void *user, eqf_egraph *g, int64_t iteration)
@@ -525,6 +543,7 @@ static bool run_rules(runner *r, const eg_rule_list *rules, i64 iterations, cons
     s.goal = until || r->c->goals.n ? run_goal : NULL;
     s.after = r->c->wants_trace ? run_after : NULL;
     r->until = until;
+    r->goal_status = EQF_OK;
     r->trace.n = 0;
     eqf_limits saved = r->at->g->options.limits, limits = saved;
     if (iterations >= 0)
@@ -533,7 +552,7 @@ static bool run_rules(runner *r, const eg_rule_list *rules, i64 iterations, cons
     eqf_run_report report;
     eqf_status st = eg_run(r->at->g, rules->at, (u32)rules->n, &s, &report);
     eqf_egraph_set_limits(r->at->g, saved);
-    must(r, st);
+    must(r, r->goal_status ? r->goal_status : st);
     r->last = report;
     r->ran = true;
     r->found += report.matches;
@@ -571,15 +590,26 @@ static bool act(runner *r, const sx *x)
 
 static bool steps(runner *r, const sx *form, i64 from);
 
-static eqf_mark *find_mark(runner *r, const sx *name)
+/* Takes a mark of this e-graph, and its later ones, off the list. NULL, and the case fails, when
+ * the step that opens it was not taken, or another closed it. */
+static const eqf_mark *take_mark(runner *r, const sx *name)
 {
-    for (i64 i = r->marks.n; i-- > 0;) {
-        if (strcmp(r->marks.at[i].name, name->text) == 0) {
-            r->marks.n = i;
-            return &r->marks.at[i].mark;
-        }
+    i64 i = r->marks.n, kept = 0;
+    while (i-- > 0) {
+        if (r->marks.at[i].g == r->at->g && strcmp(r->marks.at[i].name, name->text) == 0)
+            break;
     }
-    eqf_bug(r->ctx, "mark %s was checked to be open", name->text);
+    if (i < 0) {
+        fail(r, name, "no mark %s is open", name->text);
+        return NULL;
+    }
+    eqf_mark *mark = arena_copy(r->a, &r->marks.at[i].mark, sizeof *mark);
+    for (i64 k = 0; k < r->marks.n; k++) {
+        if (k < i || r->marks.at[k].g != r->at->g)
+            r->marks.at[kept++] = r->marks.at[k];
+    }
+    r->marks.n = kept;
+    return mark;
 }
 
 static bool step_run(runner *r, const sx *x)
@@ -599,15 +629,23 @@ static void step_graph(runner *r, const sx *x)
 {
     eg_case_graph *outer = r->at;
     const char *name = x->at[1]->text;
+    for (i64 i = 1; i < r->graphs.n; i++) {
+        if (strcmp(r->graphs.at[i].name, name) == 0) {
+            fail(r, x->at[1], "e-graph %s has been made already", name);
+            return;
+        }
+    }
     if (sx_is_form(x, "graph")) {
         r->at = new_graph(r, name);
         steps(r, x, 2);
         must(r, eqf_rebuild(r->at->g));
     } else {
-        eqf_egraph *a = graph_named(r, x->at[2])->g, *b = graph_named(r, x->at[3])->g;
         eg_case_graph g = {.name = name, .left = graph_named(r, x->at[2]),
                            .right = graph_named(r, x->at[3]), .meet = sx_is_form(x, "meet")};
-        must(r, sx_is_form(x, "meet") ? eqf_meet(a, b, &g.g) : eqf_join(a, b, &g.g));
+        if (!g.left || !g.right)
+            return;
+        must(r, g.meet ? eqf_meet(g.left->g, g.right->g, &g.g)
+                       : eqf_join(g.left->g, g.right->g, &g.g));
         arena_defer(r->a, (void (*)(void *))eqf_egraph_free, g.g);
         if (r->graphs.n == 64)
             eqf_throw(r->ctx, EQF_E_LIMIT, file_of(r), r->c->form->name, "more than 64 e-graphs");
@@ -643,19 +681,23 @@ static bool step(runner *r, const sx *x)
             changed = true;
         return changed;
     } else if (sx_is_form(x, "mark")) {
-        mark_name m = {.name = x->at[1]->text};
+        mark_name m = {.name = x->at[1]->text, .g = r->at->g};
         must(r, eqf_mark_open(r->at->g, &m.mark));
         vec_push(r->a, &r->marks, m);
     } else if (sx_is_form(x, "undo")) {
-        must(r, eqf_undo(r->at->g, *find_mark(r, x->at[1])));
+        const eqf_mark *mark = take_mark(r, x->at[1]);
+        if (mark)
+            must(r, eqf_undo(r->at->g, *mark));
     } else if (sx_is_form(x, "keep")) {
-        must(r, eqf_keep(r->at->g, *find_mark(r, x->at[1])));
+        const eqf_mark *mark = take_mark(r, x->at[1]);
+        if (mark)
+            must(r, eqf_keep(r->at->g, *mark));
     } else if (sx_is_form(x, "graph") || sx_is_form(x, "meet") || sx_is_form(x, "join")) {
         step_graph(r, x);
     } else if (sx_is_form(x, "in")) {
         eg_case_graph *outer = r->at;
         r->at = graph_named(r, x->at[1]);
-        for (i64 i = 2; i < x->n; i++)
+        for (i64 i = 2; i < x->n && r->at; i++)
             check(r, x->at[i]);
         r->at = outer;
     } else {
@@ -700,6 +742,26 @@ static void run_clauses(runner *r)
     }
 }
 
+/* A pattern with the term of each variable in its place. */
+static void print_instance(str *out, const sx *x, const eg_rule *r, const char *const *term)
+{
+    if (x->kind == SX_LIST) {
+        for (i64 i = 0; i < x->n; i++) {
+            str_add_char(out, i ? ' ' : '(');
+            print_instance(out, x->at[i], r, term);
+        }
+        str_add_char(out, ')');
+        return;
+    }
+    for (u32 v = 0; v < r->nvars && x->kind == SX_SYMBOL; v++) {
+        if (r->var_name[v] && sx_is(x, r->var_name[v])) {
+            str_add(out, term[v]);
+            return;
+        }
+    }
+    sx_print(out, x);
+}
+
 /* The first match of a pattern in a class, written as a term that is present. */
 static const char *goal_instance(runner *r, const eg_rule *pattern, eqf_class root)
 {
@@ -726,34 +788,20 @@ static const char *goal_instance(runner *r, const eg_rule *pattern, eqf_class ro
             classes[n++].i = row[all.where[v]];
     }
     eqf_extraction *x;
-    must(r, eqf_extract(g, classes, (size_t)n, NULL, EQF_TREE, &x));
-    const sx *source = pattern->source;
-    str out = str_new(r->a);
-    sx_print(&out, source);
-    str built = str_new(r->a);
-    const char *p = str_text(&out);
-    while (*p) { /* put each ?name's term in */
-        const char *q = p;
-        while (*q && *q != '?')
-            q++;
-        str_add_n(&built, p, q - p);
-        if (!*q)
-            break;
-        const char *end = q;
-        while (*end && *end != ' ' && *end != ')')
-            end++;
-        for (u32 v = 0; v < all.nvars; v++) {
-            const char *text, *name = all.var_name[v];
-            if (name && strlen(name) == (size_t)(end - q) &&
-                strncmp(name, q, (size_t)(end - q)) == 0) {
-                must(r, eqf_extraction_text(x, (eqf_class){row[all.where[v]]}, false, 0, &text));
-                str_add(&built, text);
-            }
-        }
-        p = end;
+    const char **term = NEW_N(r->a, const char *, all.nvars + 1);
+    eqf_status status = eqf_extract(g, classes, (size_t)n, NULL, EQF_TREE, &x);
+    for (u32 v = 0; v < all.nvars && !status; v++) {
+        const char *text;
+        if (!all.var_name[v])
+            continue;
+        status = eqf_extraction_text(x, (eqf_class){row[all.where[v]]}, false, 0, &text);
+        term[v] = status ? NULL : arena_strdup(r->a, text);
     }
     eqf_extraction_free(x);
     eg_matches_free(g, &found);
+    must(r, status);
+    str built = str_new(r->a);
+    print_instance(&built, pattern->source, pattern, term);
     return str_text(&built);
 }
 

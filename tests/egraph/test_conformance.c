@@ -107,6 +107,31 @@ static void test_further(void **state)
     }
 }
 
+/* Names that look like something else come through goals, proofs and the checker as they are. */
+static void test_odd_names(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "(ruleset r (rule \"a ) b\" (f ?x ?y) => (g ?x ?y)) (dynamic app (cat (in ?x) ?y) => append))\n"
+        "(case mark (rules r) (term (f a? b)) (goal (g a? ?y)))\n"
+        "(case inside (rules r) (term (f \"p ?y q\" b)) (goal (g \"p ?y q\" ?y)))\n"
+        "(case variable (rules r) (term (f \"?y\" \")\")) (goal (g \"?y\" ?y)))\n"
+        "(case keyword (rules r) (term (f \":k\" \"\\\"\")) (goal (g ?x ?y)))\n"
+        "(case numbers (rules r) (term (f \"1\" 1)) (goal (g \"1\" ?y)) (notequal \"1\" 1))\n"
+        "(case operators (rules r) (term (\"?f\" (f \"\" \" \"))) (goal (\"?f\" (g ?x ?y))))\n"
+        "(case appended (rules r) (term (cat (in \"x y\") z)) (equal (cat (in \"x y\") z) \"x yz\"))\n"
+        "(case reasons (union a b :reason \"q ( r\") (explain a b :reasons (\"q ( r\")))\n";
+    for (int proofs = 0; proofs < 2; proofs++) {
+        eqf_ctx *ctx = eqf_ctx_new(NULL);
+        eqf_suite_options o = {.proofs = proofs, .repeat = 1};
+        tally t = {0};
+        assert_int_equal(eqf_suite_run(ctx, "odd.eqf", eqf_text_of(text), &o, note, &t), EQF_OK);
+        assert_int_equal(t.cases, 8);
+        assert_int_equal(t.proofs >= 8, proofs);
+        eqf_ctx_free(ctx);
+    }
+}
+
 static eqf_case_result last;
 static void keep(void *user, const eqf_case_result *r)
 {
@@ -137,7 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto),  cmocka_unit_test(test_full), cmocka_unit_test(test_delta),
         cmocka_unit_test(test_proofs), cmocka_unit_test(test_further),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_bytes), cmocka_unit_test(test_odd_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,11 @@ static const bad suites[] = {
     {"1:9", "(case x (matches (f ?x)))"},
     {"1:9", "(case x (matches (f ?x) 1 :limit 2))"},
     {"1:9", "(case x (bounds a 0 1))"},
+    {"1:38", "(case x (analysis interval) (bound a nan 1))"},
+    {"1:40", "(case x (analysis interval) (bound a 2 1))"},
     {"1:22", "(case x (steps (undo m)))"},
+    {"1:49", "(case x (steps (mark m) (graph g (term a) (undo m))))"},
+    {"1:50", "(case x (steps (graph g (term a) (mark m)) (undo m)))"},
     {"1:20", "(case x (steps (in g (equal a b))))"},
     {"1:24", "(case x (steps (meet g h k)))"},
     {"1:21", "(case x (steps (run nowhere)))"},
@@ -140,6 +144,34 @@ static void test_endless(void **state)
     }
 }
 
+/* What only the run can tell fails the case and says where. */
+static void test_failing(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"(case x (steps (mark m) (repeat 2 (undo m))))", "x line 1: no mark m is open"},
+        {"(case x (steps (repeat 0 (mark m)) (keep m)))", "x line 1: no mark m is open"},
+        {"(case x (steps (mark m) (mark n) (keep m) (mark n) (undo n) (repeat 1 (rebuild))))", "x "},
+        {"(case x (steps (repeat 2 (graph g (term a)))))",
+         "x line 1: e-graph g has been made already"},
+        {"(case x (steps (repeat 0 (graph g (term a))) (in g (size :nodes 1 :classes 1))))",
+         "x line 1: no e-graph g has been made"},
+        {"(case x (steps (repeat 0 (graph g (term a))) (join j g g)))",
+         "x line 1: no e-graph g has been made"},
+        {"(case x (roots a) (goal a))", "x line 1: EQF_E_DATA: root a is absent"},
+        {"(case x (analysis math-fold) (union 1 2))",
+         "x line 1: EQF_E_CONTRADICTION: the analysis math-fold refuses 1 = 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char reason[200] = "";
+        eqf_ctx *ctx = eqf_ctx_new(NULL);
+        eqf_suite_options o = {.repeat = 1};
+        eqf_suite_run(ctx, "s", eqf_text_of(cases[i][0]), &o, keep_reason, reason);
+        assert_string_equal(reason, cases[i][1]);
+        eqf_ctx_free(ctx);
+    }
+}
+
 /* The reader of rules reports every error, not the first. */
 static void test_rules(void **state)
 {
@@ -190,7 +222,8 @@ static void test_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_suites), cmocka_unit_test(test_deep),
-                                       cmocka_unit_test(test_endless), cmocka_unit_test(test_rules),
+                                       cmocka_unit_test(test_endless),
+                                       cmocka_unit_test(test_failing), cmocka_unit_test(test_rules),
                                        cmocka_unit_test(test_json)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
