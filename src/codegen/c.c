@@ -632,8 +632,9 @@ void cg_c(str *out, eqf_ctx *ctx, kn_kernel *const *kernels, i64 n, i64 vector_b
     if (strstr(body.at, "MAX_f"))
         str_add(&p.s, "#define MAX_f32 __FLT_MAX__\n"
                       "#define MAX_f64 __DBL_MAX__\n");
-    static const char *const LIBM[] = {"exp", "exp2", "expm1", "log", "log2", "log1p",
-                                       "tanh", "erf", "sin", "cos"};
+    static const char *const LIBM[] = {"exp",  "exp2", "expm1", "log",   "log2",  "log10", "log1p",
+                                       "tanh", "sinh", "cosh",  "asinh", "acosh", "atanh", "erf",
+                                       "sin",  "cos",  "tan",   "asin",  "acos",  "atan",  "atan2", "pow"};
     for (i64 i = 0; i < COUNT_OF(LIBM); i++)
         if (strstr(body.at, arena_printf(a, "%s_f64(", LIBM[i])))
             c_line(&p, "#define %s_f64 __builtin_%s", LIBM[i], LIBM[i]);

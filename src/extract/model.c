@@ -24,12 +24,33 @@ f64 ex_weight(ir_op op)
         return 1;
     case IR_exp:
     case IR_exp2:
+    case IR_expm1:
     case IR_log:
+    case IR_log2:
+    case IR_log1p:
     case IR_tanh:
     case IR_erf:
     case IR_sigmoid:
-    case IR_pow:
         return 40;
+    case IR_pow:
+    case IR_atan2:
+    case IR_log10:
+    case IR_sinh:
+    case IR_cosh:
+    case IR_asinh:
+    case IR_acosh:
+    case IR_atanh:
+    case IR_sin:
+    case IR_cos:
+    case IR_tan:
+    case IR_asin:
+    case IR_acos:
+    case IR_atan:
+        return 160; /* in f64 */
+    case IR_erfc:
+    case IR_fmod:
+    case IR_mod:
+        return 1600; /* by calls */
     case IR_div:
     case IR_sqrt:
     case IR_rsqrt:

@@ -32,7 +32,12 @@ static const function FUNCTIONS[] = {
     {"log2", log2_f32, log2, 1e-30, 100, 3e-7}, {"log1p", log1p_f32, log1p, -0.99, 50, 3e-7},
     {"tanh", tanh_f32, tanh, -12, 12, 4e-7},    {"sigmoid", sigmoid_f32, sigmoid, -80, 80, 3e-7},
     {"erf", erf_f32, erf, -5, 5, 2e-7},         {"sin", sin_f32, sin, -1e4, 1e4, 1e-7},
-    {"cos", cos_f32, cos, -1e4, 1e4, 1e-7},
+    {"cos", cos_f32, cos, -1e4, 1e4, 1e-7},     {"tan", tan_f32, tan, -1e4, 1e4, 1e-7},
+    {"asin", asin_f32, asin, -1, 1, 7e-8},      {"acos", acos_f32, acos, -1, 1, 7e-8},
+    {"atan", atan_f32, atan, -5, 5, 7e-8},      {"sinh", sinh_f32, sinh, -89, 89, 7e-8},
+    {"cosh", cosh_f32, cosh, -89, 89, 7e-8},    {"asinh", asinh_f32, asinh, -9, 9, 7e-8},
+    {"acosh", acosh_f32, acosh, 1, 9, 7e-8},    {"atanh", atanh_f32, atanh, -1, 1, 7e-8},
+    {"log10", log10_f32, log10, 1e-30, 100, 7e-8},
 };
 
 /* Error of one value as a share of the true one (of the least normal number below it). */
@@ -76,6 +81,64 @@ static void test_accuracy(void **state)
     }
 }
 
+/* Functions of two numbers: ordinary ones, every exponent and sign, and all pairs of those that the
+ * standard has rules for. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        f32 (*have)(f32, f32);
+        f64 (*want)(f64, f64);
+    } pairs[] = {{"pow", pow_f32, pow}, {"atan2", atan2_f32, atan2}};
+    const f32 ends[] = {0,    1,     2,     3,   0.5f,  1.5f,        0x1p24f, 0x1.fffffep23f,
+                        1e30f, 1e-30f, 0x1p-149f, 127, 33.3f, 0x1.000002p0f, INFINITY, NAN};
+    rng g = rng_new(9);
+    for (i64 i = 0; i < COUNT_OF(pairs); i++)
+        for (i64 n = 0; n < 3000000; n++) {
+            f32 x, y;
+            if (n < 1024) {
+                x = ends[n % 16] * (n & 512 ? -1.0f : 1.0f);
+                y = ends[n / 16 % 16] * (n & 256 ? -1.0f : 1.0f);
+            } else if (n % 3 == 0) {
+                x = f32_bits((u32)rng_u64(&g));
+                y = f32_bits((u32)rng_u64(&g));
+            } else { /* near each other, and results that are not all zero or infinite */
+                x = (f32)(exp(20 * rng_f64(&g) - 10) * (n % 2 ? 1 : -1));
+                y = n % 5 == 0 ? (f32)rng_below(&g, 20) - 9 : (f32)(20 * rng_f64(&g) - 10);
+            }
+            f64 want = pairs[i].want((f64)x, (f64)y), have = (f64)pairs[i].have(x, y);
+            f64 rounded = (f64)(f32)want;
+            bool same = isnan(want) ? isnan(have) : have == rounded && signbit(have) == signbit(want);
+            bool near = fabs(have - want) <= 7e-8 * fmax(fabs(want), 0x1p-126) ||
+                        (isinf(rounded) && isinf(have) && signbit(have) == signbit(want));
+            if (!same && !near)
+                fail_msg("%s(%.9g, %.9g) is %.9g, not %.9g", pairs[i].name, (f64)x, (f64)y, have, want);
+        }
+}
+
+/* The quadrant of huge arguments: all exponents, mantissas near multiples of a quarter turn. */
+static void test_turns(void **state)
+{
+    (void)state;
+    rng g = rng_new(3);
+    for (i64 i = 0; i < COUNT_OF(FUNCTIONS); i++) {
+        const function *f = &FUNCTIONS[i];
+        if (f->have != sin_f32 && f->have != cos_f32 && f->have != tan_f32)
+            continue;
+        for (u32 e = 100; e < 255; e++)
+            for (i64 n = 0; n < 4000; n++) {
+                f32 x = f32_bits(e << 23 | ((u32)rng_u64(&g) & 0x807fffffu));
+                f32 turn = (f32)(rint((f64)x / 1.5707963267948966) * 1.5707963267948966);
+                for (i64 k = 0; k < 2; k++) {
+                    f64 error = error_at(f, k ? turn : x);
+                    if (!(error <= f->most))
+                        fail_msg("%s: relative error %.3g at %.9g", f->name, error, (f64)(k ? turn : x));
+                }
+            }
+    }
+}
+
 static void test_special(void **state)
 {
     (void)state;
@@ -90,6 +153,13 @@ static void test_special(void **state)
     assert_true(erf_f32(inf) == 1 && erf_f32(-inf) == -1 && isnan(erf_f32(NAN)));
     assert_true(sigmoid_f32(-inf) == 0 && sigmoid_f32(inf) == 1 && sigmoid_f32(0) == 0.5f);
     assert_true(isnan(sin_f32(inf)) && isnan(cos_f32(-inf)) && cos_f32(0) == 1);
+    assert_true(isnan(tan_f32(inf)) && signbit(tan_f32(-0.0f)) && signbit(asin_f32(-0.0f)));
+    assert_true(isnan(asin_f32(2)) && isnan(acos_f32(-2)) && acos_f32(1) == 0);
+    assert_true(signbit(atan_f32(-0.0f)) && atan_f32(inf) == 1.57079637f && isnan(atan_f32(NAN)));
+    assert_true(sinh_f32(-inf) == -inf && cosh_f32(-inf) == inf && signbit(sinh_f32(-0.0f)));
+    assert_true(asinh_f32(-inf) == -inf && acosh_f32(inf) == inf && isnan(acosh_f32(0.5f)));
+    assert_true(atanh_f32(-1) == -inf && isnan(atanh_f32(2)) && signbit(atanh_f32(-0.0f)));
+    assert_true(log10_f32(1000) == 3 && log10_f32(0) == -inf && isnan(log10_f32(-1)));
     assert_true(isnan(max_f32(NAN, 1)) && isnan(max_f32(1, NAN)) && min_f32(2, 1) == 1);
 }
 
@@ -153,6 +223,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_turns),
         cmocka_unit_test(test_special),
         cmocka_unit_test(test_zeros),
         cmocka_unit_test(test_halves),
