@@ -267,7 +267,7 @@ static void add_form(str *s, const ex_candidate *c)
 static void add_contest(str *s, const char *of, const contest *c)
 {
     str_printf(s, "{\"of\":\"%s\",\"as_read_us\":%.6g,\"looked_at\":%lld,\"complete\":%s,\n \"tries\":[", of,
-               c->first->verified.median_us, (long long)c->found.distinct, boolean(c->found.complete));
+               c->first->verified.median_us, (long long)c->found.distinct, boolean(c->found.is_exhaustive));
     for (i64 i = 0; i < c->tries.n; i++) {
         const tried *t = &c->tries.at[i];
         str_add(s, i ? ",\n  " : "");

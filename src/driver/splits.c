@@ -86,5 +86,6 @@ ex_report driver_merge(arena *a, ex_report x, ex_report y)
     x.tried += y.tried;
     x.is_cut_short |= y.is_cut_short;
     x.complete &= y.complete;
+    x.is_exhaustive &= y.is_exhaustive;
     return x;
 }

@@ -84,8 +84,9 @@ typedef struct ex_report {
     i64 distinct;         /* candidates that were looked at, of which the list is the best */
     i64 tried;            /* programs that were priced */
     bool is_cut_short;    /* a limit was met: structures may be missing */
-    bool complete;        /* none is, and every one was looked at: with all that it may store where
-                             that is little */
+    bool complete;        /* none is, and every one was looked at, with all that it may store in
+                             memory and, where that is little, with nothing */
+    bool is_exhaustive;   /* and with every set of what it may store: there are no other candidates */
 } ex_report;
 
 /* Candidates for all outputs of the graph's program. Everything lives in `a`. The e-graph is not

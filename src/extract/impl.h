@@ -137,7 +137,10 @@ typedef struct ex_ranking {
     eqf_node *chosen;
     const eqf_node *kept; /* of that, once a candidate of it is */
     i64 places[EX_STORABLE], n; /* tiles that may be stored */
-    VEC(u32) seen;              /* sets of them that were considered */
+    u64 identity;               /* of that and of no other */
+    u64 *seen;                  /* what was considered: identities and sets, an open table */
+    i64 seen_count, seen_capacity;
+    bool is_exhaustive; /* of each structure all sets that it may store were considered */
 } ex_ranking;
 /* Makes it the present one; false when it cannot be computed. */
 bool ex_turn_to(ex_ranking *q, const ex_structure *x);

@@ -3,7 +3,7 @@
  * Where there are few structures each is priced, with everything stored that may be, and where that is
  * little with nothing stored; a large program in one kernel computes too much over and over. For the best
  * of them sets of stored tiles are tried: all where they are few; else downhill, one tile more or less at a
- * time, from both ends. Where there are many, those near the best are looked for instead (near.c).
+ * time, from both ends. Where there are many, those near the best are looked for (near.c).
  *
  * The model is rough, and forms of which most kernels are the same teach little when they are measured:
  * the list goes from the cheapest to the cheapest of those that are left, each dearer by its time in
@@ -25,8 +25,39 @@ typedef struct priced {
 void ex_turn_to_chosen(ex_ranking *q)
 {
     q->kept = NULL;
-    q->seen.n = 0;
+    q->identity = hash_bytes(q->chosen, q->s->r->n * (i64)sizeof *q->chosen, 0);
+    if (q->options->mode == EX_NONE) /* whatever is found twice is there twice */
+        q->identity = hash_bytes(&q->tried, sizeof q->tried, q->identity);
     q->n = ex_storable(q->s, q->chosen, q->places, EX_STORABLE);
+}
+
+/* Puts it in; false when it was there. */
+static bool is_new(ex_ranking *q, u32 set)
+{
+    if (2 * q->seen_count >= q->seen_capacity) {
+        i64 capacity = MAX(2 * q->seen_capacity, 256);
+        u64 *more = NEW_N(q->a, u64, capacity);
+        for (i64 i = 0; i < q->seen_capacity; i++) {
+            u64 at = q->seen[i];
+            for (; q->seen[i] && more[at & (u64)(capacity - 1)]; at++)
+                ;
+            if (q->seen[i])
+                more[at & (u64)(capacity - 1)] = q->seen[i];
+        }
+        q->seen = more;
+        q->seen_capacity = capacity;
+    }
+    u64 key = hash_bytes(&set, sizeof set, q->identity) | 1;
+    for (u64 at = key;; at++) {
+        u64 *slot = &q->seen[at & (u64)(q->seen_capacity - 1)];
+        if (*slot == key)
+            return false;
+        if (*slot)
+            continue;
+        *slot = key;
+        q->seen_count++;
+        return true;
+    }
 }
 
 bool ex_turn_to(ex_ranking *q, const ex_structure *x)
@@ -91,17 +122,12 @@ f64 ex_consider(ex_ranking *q, u32 set)
     arena *own = arena_child(q->a);
     ex_candidate c = candidate_of(q, own, set);
     note_least(q, &c);
-    bool is_known = false;
-    for (i64 i = 0; i < q->seen.n; i++)
-        is_known |= q->seen.at[i] == set;
+    bool is_known = !is_new(q, set);
     i64 at = q->best.n;
     while (at > 0 && c.bound_us < q->best.at[at - 1].cost.bound_us)
         at--;
     q->tried++;
-    if (!is_known) {
-        vec_push(q->a, &q->seen, set);
-        q->distinct++;
-    }
+    q->distinct += !is_known;
     for (i64 i = at; i > 0 && q->options->mode != EX_NONE && q->best.at[i - 1].cost.bound_us == c.bound_us;
          i--)
         is_known |= has_same_kernels(&q->best.at[i - 1].cost, &c);
@@ -198,7 +224,10 @@ static void store(ex_ranking *q, i64 i)
     if (q->n <= FEW && !ex_is_over(q->s)) {
         for (u32 set = 0; set <= all; set++)
             ex_consider(q, set);
-    } else if (i < DESCENDED) {
+        return;
+    }
+    q->is_exhaustive = false;
+    if (i < DESCENDED) {
         u32 from_all = all, from_none = 0;
         ex_descend(q, &from_all, INT64_MAX);
         ex_descend(q, &from_none, INT64_MAX);
@@ -227,17 +256,18 @@ static void keep_computable(ex_space *s, ex_structures *all, eqf_node *chosen)
     all->n = n;
 }
 
-/* Cheapest first, priced with everything stored or, where that is little, nothing; some also when time is
- * over. */
+/* Cheapest first, priced with everything stored or, where that is little, nothing; those of many are
+ * candidates so. Some also when time is over. */
 static void sort_structures(ex_ranking *q, ex_structures *all)
 {
+    f64 (*price)(ex_ranking *, u32) = all->n > LOOKED_INTO ? ex_consider : ex_price;
     arena *scratch = arena_child(q->s->a);
     VEC(priced) order = {0};
     for (i64 i = 0; i < all->n && (i < LOOKED_INTO || !ex_is_over(q->s)); i++) {
         ex_turn_to(q, &all->at[i]);
-        f64 bound_us = ex_price(q, (1u << q->n) - 1);
+        f64 bound_us = price(q, (1u << q->n) - 1);
         if (q->n > 0 && q->n <= FEW)
-            bound_us = MIN(bound_us, ex_price(q, 0));
+            bound_us = MIN(bound_us, price(q, 0));
         vec_push(scratch, &order, ((priced){i, &all->at[i], bound_us}));
     }
     if (order.n)
@@ -259,7 +289,7 @@ static void thin_out(ex_structures *all, i64 most)
     all->n = MIN(all->n, most);
 }
 
-/* Structures; were all of them looked at, with all that they may store where that is little? */
+/* Structures; are there no others? */
 static bool search_structures(ex_ranking *q, ex_counts *counts, ex_report *report)
 {
     ex_space *s = q->s;
@@ -272,11 +302,12 @@ static bool search_structures(ex_ranking *q, ex_counts *counts, ex_report *repor
     if (options->mode != EX_NONE)
         ex_compact(s, &all);
     report->sets = all.n;
-    bool is_all = !s->is_cut_short && all.n <= LOOKED_INTO;
+    bool is_all = !s->is_cut_short, is_few = is_all && all.n <= LOOKED_INTO;
+    q->is_exhaustive = is_few;
     if (s->is_cut_short)
         thin_out(&all, STARTS);
     sort_structures(q, &all);
-    if (is_all || s->is_over) {
+    if (is_few || s->is_over) {
         for (i64 i = 0; i < MIN(all.n, LOOKED_INTO); i++) {
             ex_turn_to(q, &all.at[i]);
             store(q, i);
@@ -310,6 +341,7 @@ ex_report ex_search(arena *a, rl_graph *g, const ex_options *options)
     report.tried = q.tried;
     report.is_cut_short = s->is_cut_short || s->is_over;
     report.complete = is_all && !s->is_over;
+    report.is_exhaustive = report.complete && q.is_exhaustive;
     arena_free(scratch);
     return report;
 }

@@ -56,6 +56,28 @@ static void check_best(fixture *f, const void *arg)
     assert_true(near.at[0].bound_us <= 1.001 * all.at[0].bound_us);
 }
 
+/* Of many structures each is looked at too, though not with every set of tiles that it may store, which the
+ * report does not claim. */
+static void check_many(fixture *f, const void *arg)
+{
+    const char *name = arg;
+    rl_graph *g = graph_of(f->a, whole_program(f->a, name));
+    ex_report all = ex_search(f->a, g, &(ex_options){.most = 64});
+    print_message("  %s: %lld structures, %lld candidates\n", name, (long long)all.sets,
+                  (long long)all.distinct);
+    assert_true(all.sets > 32 && all.complete && !all.is_exhaustive && all.distinct >= all.sets);
+}
+
+static void many_are_looked_at(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"self_attention", "differential_attention", "layer_sinks", "mla",
+                                        "decoder_layer"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (attempt(f, check_many, names[i]) != EQF_OK)
+            fail_msg("%s: %s", names[i], last_diag(f).message);
+}
+
 static void the_best_is_found(void **state)
 {
     fixture *f = *state;
@@ -242,7 +264,8 @@ static void what_is_repeated_counts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(the_best_is_found), TEST(candidates_are_unlike),
+    const struct CMUnitTest tests[] = {TEST(the_best_is_found), TEST(many_are_looked_at),
+                                       TEST(candidates_are_unlike),
                                        TEST(they_compute_the_program),
                                        TEST(what_is_repeated_counts)};
     return cmocka_run_group_tests_name("near", tests, NULL, NULL);

@@ -285,7 +285,7 @@ static bool find(arena *a, rl_graph *g, ex_mode mode, ex_structures *out, ex_cou
 }
 
 typedef struct tally {
-    i64 compared, structures, circles, none, expanded[3];
+    i64 compared, structures, circles, none, kept, expanded[3];
     i64 reductions;
 } tally;
 
@@ -360,14 +360,18 @@ static void compare(arena *a, rl_graph *g, const char *name, tally *t)
     for (i64 i = 0; i < none.n; i++)
         if (!is_in(&computable, &none.at[i]))
             fail_msg("%s, none: %s is found, and none", name, describe(a, s, &none.at[i]));
+    t->kept += none.n;
+    ex_compact(s, &none);
+    expect_same(a, s, name, "none, compacted", &none, &want);
 }
 
 static void say(const char *what, const tally *t)
 {
-    print_message("  %s: %lld e-graphs, %lld of them circular, %lld reductions, %lld structures; "
-                  "states: after %lld, early %lld\n",
+    print_message("  %s: %lld e-graphs, %lld of them circular, %lld reductions, %lld structures, %lld where "
+                  "all are kept; states: after %lld, early %lld\n",
                   what, (long long)t->compared, (long long)t->circles, (long long)t->reductions,
-                  (long long)t->structures, (long long)t->expanded[1], (long long)t->expanded[0]);
+                  (long long)t->structures, (long long)t->kept, (long long)t->expanded[1],
+                  (long long)t->expanded[0]);
 }
 
 static void check_structures(fixture *f, const void *arg)
@@ -414,12 +418,34 @@ static const char **texts(arena *a, const ex_report *r)
     return at;
 }
 
-/* Whatever is left out early is left out at the end: the lists are equal, program by program. */
+/* Sets of what the structures may store. */
+static i64 count_sets(arena *a, rl_graph *g)
+{
+    ex_options o = {.mode = EX_EARLY};
+    ex_space *s = ex_space_new(a, g, &o);
+    ex_structures all = {0}, computable = {0};
+    ex_counts counts = {0};
+    ex_enumerate(s, EX_EARLY, MOST, &all, &counts);
+    eqf_node *chosen = NEW_N(a, eqf_node, s->r->n);
+    for (i64 i = 0; i < all.n; i++)
+        if (ex_choose(s, &all.at[i], chosen))
+            vec_push(a, &computable, all.at[i]);
+    ex_compact(s, &computable);
+    i64 sum = 0, places[EX_STORABLE];
+    for (i64 i = 0; i < computable.n; i++) {
+        ex_choose(s, &computable.at[i], chosen);
+        sum += (i64)1 << ex_storable(s, chosen, places, EX_STORABLE);
+    }
+    return sum;
+}
+
+/* Whatever is left out early is left out at the end: the lists are equal, program by program. Where the
+ * report says that there are no other candidates, each structure was looked at with all that it may store. */
 static void check_candidates(fixture *f, const void *arg)
 {
     (void)arg;
     const rl_ruleset *rules = rl_ruleset_shipped(f->a);
-    i64 compared = 0, candidates = 0, more = 0;
+    i64 compared = 0, candidates = 0, more = 0, exhaustive = 0;
     for (u64 seed = 1; seed <= 200; seed++) {
         arena *a = arena_child(f->a);
         rl_graph *g = graph_of(a, rules, random_program(a, seed));
@@ -447,15 +473,20 @@ static void check_candidates(fixture *f, const void *arg)
                     assert_string_not_equal(early[i], early[k]);
             }
             assert_true(r[2].sets >= r[0].sets);
+            i64 sets = count_sets(a, g);
+            assert_true(r[0].distinct <= sets && r[0].is_exhaustive == r[1].is_exhaustive);
+            assert_true(r[0].distinct == sets || !r[0].is_exhaustive);
+            exhaustive += r[0].is_exhaustive;
             compared++;
             candidates += r[0].n;
             more += r[2].sets > r[0].sets;
         }
         arena_free(a);
     }
-    print_message("  %lld programs, %lld candidates, %lld with more where all is kept\n",
-                  (long long)compared, (long long)candidates, (long long)more);
+    print_message("  %lld programs, %lld candidates, %lld with more where all is kept, %lld without others\n",
+                  (long long)compared, (long long)candidates, (long long)more, (long long)exhaustive);
     assert_true(compared >= 120 && candidates > compared && more > 10);
+    assert_true(exhaustive > 100 && exhaustive < compared);
 }
 
 static void candidates(void **state)
