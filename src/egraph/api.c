@@ -49,7 +49,6 @@ void eqf_egraph_free(eqf_egraph *g)
         eg_col_free(g, &g->orig[s]);
         eg_col_free(g, &g->edge[s]);
     }
-    eg_spare_free(g);
     eg_free(g, g->parent, 4 * (i64)g->parent_cap);
     eg_col_free(g, &g->body);
     eg_col_free(g, &g->rep);

@@ -110,6 +110,7 @@ static inline u32 eg_head_arity(const eg_lang *l, u32 head)
 
 #define EG_SHIFT 16
 #define EG_CHUNK (1u << EG_SHIFT)
+#define EG_PAGE (32 * EG_CHUNK) /* bytes: a chunk of most records, a large page of most machines */
 #define EG_MAX_ARITY 999
 #define EG_INDEX 0x1FFFFFFFu
 #define EG_BODY 0x80000000u
@@ -217,8 +218,8 @@ struct eqf_egraph {
     eg_rule_state *rule;
     u32 nrules, rules_cap;
 
-    struct eg_block *spare; /* blocks of matches kept for the next search */
-    u32 spare_words;
+    struct eg_page *spare; /* pages kept for the next use (mem.c) */
+    u32 spare_pages, spare_most;
 
     i64 bytes, peak_bytes;
     i64 scratch_bytes;
@@ -234,7 +235,7 @@ struct eqf_egraph {
 /* mem.c. Counted, limited, never throwing. Returns NULL and sets g->fail. */
 void *eg_resize(eg *g, void *p, i64 old_size, i64 size);
 void eg_free(eg *g, void *p, i64 size);
-/* Gives back spare blocks (rows.c); what is refused is asked for again after this. */
+/* Gives back spare pages; what is refused is asked for again after this. */
 void eg_spare_free(eg *g);
 bool eg_col_grow(eg *g, eg_col *c);
 void eg_col_free(eg *g, eg_col *c);

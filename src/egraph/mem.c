@@ -2,8 +2,42 @@
  * caller that reserves all it needs before it changes anything can always stop cleanly. */
 #include "egraph/egraph.h"
 
+/* During a run pages that are given back wait for whoever wants one next, a chunk of records or a block
+ * of matches: a fresh one is cleared by the system first. They count as scratch. */
+
+typedef struct eg_page {
+    struct eg_page *next;
+} eg_page;
+
+static eg_page *page_take(eg *g)
+{
+    eg_page *page = g->spare;
+    g->spare = page->next;
+    g->spare_pages--;
+    g->scratch_bytes -= EG_PAGE;
+    return page;
+}
+
+static void page_keep(eg *g, eg_page *page)
+{
+    page->next = g->spare;
+    g->spare = page;
+    g->spare_pages++;
+    g->scratch_bytes += EG_PAGE;
+}
+
+void eg_spare_free(eg *g)
+{
+    while (g->spare) {
+        heap_free(g->ctx, page_take(g), EG_PAGE);
+        g->bytes -= EG_PAGE;
+    }
+}
+
 void *eg_resize(eg *g, void *p, i64 old_size, i64 size)
 {
+    if (!old_size && size == EG_PAGE && g->spare)
+        return page_take(g);
     /* While a block grows, both copies may exist. */
     i64 held = g->bytes + (size <= old_size ? 0 : size);
     i64 limit = g->options.limits.bytes;
@@ -30,6 +64,10 @@ void eg_free(eg *g, void *p, i64 size)
 {
     if (!p)
         return;
+    if (size == EG_PAGE && g->spare_pages < g->spare_most) {
+        page_keep(g, p);
+        return;
+    }
     heap_free(g->ctx, p, size);
     g->bytes -= size;
 }

@@ -12,37 +12,16 @@ static i64 block_size(u32 cap)
     return (i64)sizeof(eg_block) + 4 * ((i64)cap + ROW_WORDS);
 }
 
-/* Blocks double up to LARGE_WORDS; the next is a large page. While the e-graph is small, SPARE_WORDS in
- * such blocks are kept for the next search, for fresh memory is not cheap; small ones would hold the
- * heap open. */
-enum { LARGE_WORDS = 1 << 17, SPARE_WORDS = 4 << 19, SPARE_BELOW = 32 << 20 };
-enum { BLOCK_WORDS = (1 << 19) - sizeof(eg_block) / 4 - ROW_WORDS };
+/* Blocks double up to LARGE_WORDS; the next is a page. */
+enum { LARGE_WORDS = 1 << 15 };
+enum { BLOCK_WORDS = (EG_PAGE - sizeof(eg_block)) / 4 - ROW_WORDS };
 
 void eg_matches_drop(eg *g, eg_matches *m)
 {
     eg_block *b = m->first;
     m->first = b->next;
-    if (g->bytes >= SPARE_BELOW) {
-        eg_spare_free(g);
-    } else if (b->cap >= LARGE_WORDS && g->spare_words + b->cap <= SPARE_WORDS) {
-        b->next = g->spare;
-        g->spare = b;
-        g->spare_words += b->cap;
-        return;
-    }
     g->scratch_bytes -= block_size(b->cap);
     eg_free(g, b, block_size(b->cap));
-}
-
-void eg_spare_free(eg *g)
-{
-    while (g->spare) {
-        eg_block *b = g->spare;
-        g->spare = b->next;
-        g->spare_words -= b->cap;
-        g->scratch_bytes -= block_size(b->cap);
-        eg_free(g, b, block_size(b->cap));
-    }
 }
 
 void eg_matches_free(eg *g, eg_matches *m)
@@ -57,18 +36,13 @@ eg_block *eg_row_block(eg *g, eg_matches *m)
     eg_block *b = m->last;
     if (LIKELY(b && b->used + m->width <= b->cap))
         return b;
-    u32 cap = !b ? MAX(64, m->width) : b->cap < LARGE_WORDS ? 2 * b->cap : BLOCK_WORDS;
-    eg_block *fresh = g->spare;
-    if (fresh && cap >= LARGE_WORDS / 8) {
-        cap = fresh->cap;
-        g->spare = fresh->next;
-        g->spare_words -= cap;
-    } else {
-        fresh = eg_resize(g, NULL, 0, block_size(cap));
-        if (!fresh)
-            return NULL;
-        g->scratch_bytes += block_size(cap);
-    }
+    u32 cap = !b ? MAX(64, m->width) : 2 * b->cap;
+    if (cap > LARGE_WORDS || (g->spare && cap > LARGE_WORDS / 8))
+        cap = BLOCK_WORDS;
+    eg_block *fresh = eg_resize(g, NULL, 0, block_size(cap));
+    if (!fresh)
+        return NULL;
+    g->scratch_bytes += block_size(cap);
     *fresh = (eg_block){.cap = cap};
     if (b)
         b->next = fresh;

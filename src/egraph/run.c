@@ -171,6 +171,9 @@ static double lap(run *r, double *seconds)
 /* What little rules did before counts for the first that makes it this much work. */
 enum { WORTH_TIMING = 64 };
 
+/* Pages kept for the next use during a run. */
+enum { SPARE_PAGES = 8 };
+
 /* What passed since `before` was for rule i. Returns the time. */
 static double count_seconds(run *r, u32 i, double before)
 {
@@ -327,6 +330,7 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
     if (!block)
         return eg_failed(g, "starting a run");
     g->scratch_bytes += size;
+    g->spare_most = SPARE_PAGES;
     memset(block, 0, (size_t)size);
     r.matches = (eg_matches *)block;
     r.state = (u32 *)(block + (i64)sizeof *r.matches * MAX(n, 1));
@@ -344,8 +348,9 @@ eqf_status eg_run(eg *g, eg_rule *const *rules, u32 n, const eqf_schedule *sched
         eg_stop_for_memory(&r);
     }
     eg_index_free(g, &r.indexes);
-    eg_spare_free(g);
     eg_trim(g);
+    g->spare_most = 0;
+    eg_spare_free(g);
     r.report.total_s = lap(&r, &r.report.rebuild_s) - t0;
     r.report.stop = r.stop;
     *out = r.report;
