@@ -435,12 +435,16 @@ static const turned *turn(machine *m, const step *st, const eg_atom *a, u32 slot
 /* Members of a known class. */
 static inline bool exec_members(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
-    const eg_body *b = eg_body_of(m->g, m->regs[a->cvar]);
-    if (!(b->mask & eg_op_bit(a->op)))
-        return false;
-    const eg_class_index *x = class_index(m, st, a, b->nmembers);
-    return x ? exec_index(m, st, a, x, m->regs[a->cvar], i, any_new)
-             : exec_down(m, st, a, i, any_new);
+    const eg_class_index *x = m->index[st->atom];
+    if (UNLIKELY(!x)) {
+        const eg_body *b = eg_body_of(m->g, m->regs[a->cvar]);
+        if (!(b->mask & eg_op_bit(a->op)))
+            return false;
+        x = class_index(m, st, a, b->nmembers);
+        if (!x)
+            return exec_down(m, st, a, i, any_new);
+    }
+    return exec_index(m, st, a, x, m->regs[a->cvar], i, any_new);
 }
 
 /* Users of a known child. */
@@ -455,26 +459,26 @@ static inline bool exec_users(machine *m, const step *st, const eg_atom *a, u32 
 }
 
 /* Tuples that one reads as fast as the first of a chain. */
-enum { SHORT_RANGE = 8 };
+enum { SHORT_RANGE = 32 };
 
 /* Class and a child are known: the shorter list, or an index when lists have cost enough. */
 static bool exec_both(machine *m, const step *st, const eg_atom *a, u32 i, bool any_new)
 {
     eg *g = m->g;
-    u32 k = st->atom;
-    const eg_body *b = eg_body_of(g, m->regs[a->cvar]);
-    if (!(b->mask & eg_op_bit(a->op)))
-        return false;
-    u32 down = b->nmembers;
-    const eg_class_index *x = class_index(m, st, a, down);
-    if (x) {
-        const eg_range *r = &x->range[m->regs[a->cvar]];
-        if (r->end - r->first <= SHORT_RANGE)
-            return exec_index(m, st, a, x, m->regs[a->cvar], i, any_new);
+    u32 k = st->atom, c = m->regs[a->cvar];
+    const eg_class_index *x = m->index[k];
+    if (UNLIKELY(!x)) {
+        const eg_body *b = eg_body_of(g, c);
+        if (!(b->mask & eg_op_bit(a->op)))
+            return false;
+        x = class_index(m, st, a, b->nmembers);
     }
+    if (x && x->range[c].end - x->range[c].first <= SHORT_RANGE)
+        return exec_index(m, st, a, x, c, i, any_new);
     if (m->pair[k].heads && m->pair[k].slot == st->up_slot)
         return exec_pair(m, st, a, i, any_new);
     u32 slot = up_slot(m, st, a), up = eg_body_of(g, m->regs[a->kids[slot]])->nuses;
+    u32 down = eg_body_of(g, c)->nmembers;
     m->work[k] += MIN(down, up);
     if (UNLIKELY(m->work[k] > 4 * (u64)g->log[a->op].alive + 256) && !a->commutative &&
         !m->pair[k].heads) {
