@@ -37,7 +37,7 @@ eg_block *eg_row_block(eg *g, eg_matches *m)
     if (LIKELY(b && b->used + m->width <= b->cap))
         return b;
     u32 cap = !b ? MAX(64, m->width) : 2 * b->cap;
-    if (cap > LARGE_WORDS || (g->spare && cap > LARGE_WORDS / 8))
+    if (cap > LARGE_WORDS)
         cap = BLOCK_WORDS;
     eg_block *fresh = eg_resize(g, NULL, 0, block_size(cap));
     if (!fresh)
