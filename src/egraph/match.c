@@ -119,6 +119,7 @@ static inline bool poll(machine *m, u32 work)
 typedef struct gates {
     u32 n, word[2]; /* of the record */
     const eg_range *range[2];
+    bool only_new; /* there must be a new one among them, unless the e-node is new itself */
 } gates;
 
 static gates gates_of(const machine *m, const eg_atom *a)
@@ -134,14 +135,16 @@ static gates gates_of(const machine *m, const eg_atom *a)
             out.range[out.n++] = m->index[k]->range;
         }
     }
+    out.only_new = m->need_new && out.n == 1 && m->r->atoms.n == 2;
     return out;
 }
 
-static inline bool passes(const gates *gate, const u32 *rec)
+static inline bool passes(const gates *gate, const u32 *rec, bool is_new)
 {
+    const bool only_new = gate->only_new & !is_new;
     for (u32 i = 0; i < gate->n; i++) {
         const eg_range *r = &gate->range[i][rec[gate->word[i]]];
-        if (r->first == r->end)
+        if ((only_new ? r->fresh : r->first) == r->end)
             return false;
     }
     return true;
@@ -167,7 +170,8 @@ static bool scan_some(machine *m, const step *st, const eg_atom *a, u32 k, u32 e
             __builtin_prefetch(eg_rec(g, at[k + 16]));
             fetch_ranges(&gate, eg_rec(g, at[k + 8]));
         }
-        if (rec[N_STAMP] >> S_TIME == stamp && passes(&gate, rec) &&
+        if (rec[N_STAMP] >> S_TIME == stamp &&
+            passes(&gate, rec, eg_is_new(rec[N_STAMP], m->w, a->watch)) &&
             visit(m, st, a, n, rec, i, any_new))
             return true;
     }
