@@ -534,6 +534,41 @@ static void divide_sigma(form *f, sigmas *terms, u32 by)
         terms->at[i].s = rl_poly_scale(f, terms->at[i].s, ONE, rl_inverse(f, by));
 }
 
+/* Exponentials of what neither varies with the tile nor is a result. */
+static u32 fixed_exponential(form *f, u32 m)
+{
+    mono x = f->monos.at[m];
+    power *at = NEW_N(f->a, power, x.n);
+    i64 n = 0;
+    for (i64 i = 0; i < x.n; i++) {
+        const factor *k = &f->factors.at[x.at[i].factor];
+        if (k->kind == FACTOR_EXP && k->dep == 0)
+            at[n++] = x.at[i];
+    }
+    return rl_mono_of(f, at, n);
+}
+
+/* Where the exponential of a result waits, those that are in every contribution wait with it: the result
+ * may be what keeps them small, or they it. */
+static void let_wait(form *f, sigmas *terms)
+{
+    u32 common = 0;
+    for (i64 i = 0; i < terms->n; i++) {
+        if (!rl_exponential_part(f, terms->at[i].s.at[0].mono))
+            return;
+        for (i64 j = 0; j < terms->at[i].g.n; j++) {
+            u32 mine = fixed_exponential(f, terms->at[i].g.at[j].mono);
+            if (i + j > 0 && mine != common)
+                return;
+            common = mine;
+        }
+    }
+    for (i64 i = 0; i < terms->n; i++) {
+        terms->at[i].s = rl_poly_scale(f, terms->at[i].s, ONE, common);
+        terms->at[i].g = rl_poly_scale(f, terms->at[i].g, ONE, rl_inverse(f, common));
+    }
+}
+
 static bool solve_block(solver *s, draft *d)
 {
     form *f = s->f;
@@ -559,6 +594,7 @@ static bool solve_block(solver *s, draft *d)
     }
     /* sigma comes whole; what rolls leaves it */
     divide_sigma(f, &d->terms, d->roll);
+    let_wait(f, &d->terms);
     return add_polynomial(s, d);
 }
 

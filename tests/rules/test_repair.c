@@ -370,7 +370,7 @@ static void golden_cases(void **state)
 static void further_programs(void **state)
 {
     (void)state;
-    run_table(EQF_TEST_DIR "/rules/repair/programs.eqf", 16, false);
+    run_table(EQF_TEST_DIR "/rules/repair/programs.eqf", 17, false);
 }
 
 /* The error of the reducer in f32 over the largest of: the program's own error in f32, what an ulp
