@@ -379,15 +379,19 @@ static void read_stored(ex_space *s)
     rl_reach *r = s->r;
     for (i64 i = 0; i < r->nodes.n; i++) {
         rl_enode *n = &r->nodes.at[i];
-        if (n->label.op == IR_gather && rl_graph_type(s->g, r->classes[n->place]).axes)
+        rl_type t = rl_graph_type(s->g, r->classes[n->place]);
+        if (n->label.op == IR_gather && t.axes)
             n->is_usable = false;
         const rl_enode *maker = n->label.op == IR_view ? ex_stored_node(s, n->kids[0]) : NULL;
+        if (n->label.op == IR_gather && !t.axes && !t.dims) /* a number has no view */
+            maker = n;
         if (maker) {
             u32 *tiles = NEW_N(s->a, u32, maker->arity);
-            n->arity = 0;
+            i64 arity = 0;
             for (i64 q = 0; q < maker->arity; q++)
                 if (operand_tiles(s, maker, q) >= 0)
-                    tiles[n->arity++] = (u32)operand_tiles(s, maker, q);
+                    tiles[arity++] = (u32)operand_tiles(s, maker, q);
+            n->arity = arity;
             n->kids = tiles;
             n->is_usable = true;
             continue;

@@ -66,6 +66,13 @@ static bool store(rl_graph *g, eqf_class whole)
     return any;
 }
 
+/* A table that has no dim but what is looked up by has no view of the gather's tiles. */
+static bool takes_whole(const rl_graph *g, eqf_head head)
+{
+    rl_transfer how = rl_leaf_of(g, head) ? RL_NO_TRANSFER : rl_transfer_of(rl_node_label(g, head).op);
+    return how == RL_STOPS || how == RL_GATHERS;
+}
+
 /* What a view needs besides what the rules did: was anything new? */
 static bool complete(rl_graph *g, eqf_node view)
 {
@@ -80,7 +87,7 @@ static bool complete(rl_graph *g, eqf_node view)
     for (eqf_node n = eqf_next_node(g->engine, whole, (eqf_node){0}); n.i;
          n = eqf_next_node(g->engine, whole, n)) {
         eqf_head head = eqf_node_head(g->engine, n);
-        if (!rl_leaf_of(g, head) && rl_transfer_of(rl_node_label(g, head).op) == RL_STOPS)
+        if (takes_whole(g, head))
             any |= want_operands(g, n);
     }
     if (!is_tiled(g, eqf_node_class(g->engine, view)))
@@ -98,7 +105,7 @@ static bool complete_scalar(rl_graph *g, eqf_class c)
     for (eqf_node n = eqf_next_node(g->engine, c, (eqf_node){0}); n.i;
          n = eqf_next_node(g->engine, c, n)) {
         eqf_head head = eqf_node_head(g->engine, n);
-        if (!rl_leaf_of(g, head) && rl_transfer_of(rl_node_label(g, head).op) == RL_STOPS)
+        if (takes_whole(g, head))
             any |= want_operands(g, n);
     }
     return any;

@@ -5,6 +5,7 @@
 #include "ir/check.h"
 #include "rules/small.h"
 #include "rules/values.h"
+#include "rules/wide.h"
 
 static ex_report candidates_of(arena *a, const ir_program *p)
 {
@@ -146,6 +147,50 @@ static void made_once(void **state)
         fail_msg("%s", last_diag(f).message);
 }
 
+/* What is looked up may have no dim but the one that it is looked up by, and be a number. */
+static void check_tables(fixture *f, const void *arg)
+{
+    static const char *const terms[] = {
+        "(sigmoid (gather (mul X 2) i :axis D))",
+        "(gather (mul X (reduce + Z :axis {C D})) i :axis D)",
+        "(matmul (gather (mul X 2) i :axis D) (gather (square X) i :axis D) :axis A)",
+        "(sigmoid (gather (mul X 2) n :axis D))",
+        "(mul (reduce + X :axis D) (gather (exp X) (reduce max i :axis A) :axis D))",
+        "(gather (scan (mul X 2) :axis D :reducer +) (add n -1) :axis D)",
+        "(gather (mul Z 2) n i :axis (C D))",
+        "(sub (gather (reduce + Z :axis C) n :axis D) (gather (reduce max Z :axis D) n :axis C))"};
+    (void)arg;
+    for (i64 k = 0; k < COUNT_OF(terms); k++) {
+        const char *text =
+            arena_printf(f->a, "(program tables (dims (A 2) (C 4) (D 5)) (input X f32 (D)) "
+                               "(input Z f32 (C D)) (input i i64 (A)) (input n i64 ()) (output Y %s))",
+                         terms[k]);
+        check_values(f, ir_read(f->a, "tables", text, (i64)strlen(text)), terms[k]);
+    }
+}
+
+static void tables(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_tables, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
+/* Whatever operators stand on one another. */
+static void check_random(fixture *f, const void *arg)
+{
+    (void)arg;
+    for (u64 seed = 1; seed <= 150; seed++)
+        check_values(f, wide_program(f->a, seed), arena_printf(f->a, "seed %d", (int)seed));
+}
+
+static void random_values(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_random, NULL) != EQF_OK)
+        fail_msg("%s", last_diag(f).message);
+}
+
 /* A window as one mask inside another: the loop may visit what each of them leaves, or what both do. */
 static void check_window(fixture *f, const void *arg)
 {
@@ -178,6 +223,6 @@ static void the_shortest_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(values), TEST(stored_where_it_is_used), TEST(made_once),
-                                       TEST(the_shortest_list)};
+                                       TEST(the_shortest_list), TEST(tables), TEST(random_values)};
     return cmocka_run_group_tests_name("stored", tests, NULL, NULL);
 }
