@@ -108,6 +108,7 @@ bool rl_visit_round(rl_fuser *f);
 /* What is known of a value on tiles in which a mask holds nowhere. */
 typedef struct rl_fact {
     bool is_known, is_finite, is_mask; /* finite: known to be, whatever its value */
+    bool is_fixed;                     /* a leaf that is the same on every tile */
     f64 value;                         /* when known */
 } rl_fact;
 /* Of an operator's result. `guards`: of (where (finite z) z c); `lossy`: a large negative number counts

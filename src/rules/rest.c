@@ -1,11 +1,15 @@
 /* Does a reducer's state stay what it is when a tile adds nothing?
  *
  * `update` is evaluated with what is known of the leaves on such a tile, as terms: constants fold, what
- * is neutral leaves. Each slot has to come out as itself. One kind may differ: a reference that is stored,
- * which `update` makes of the other slots by one expression on every tile, as the mean is made of a sum and
- * a count. It is that expression of the slots as they are. Only before the first tile it may be something
+ * is neutral leaves, a condition that is the mask takes its other side. Each slot has to come out as itself.
+ * One kind may differ: a reference that is stored, which `update` makes of the other slots, and of leaves
+ * that are the same on every tile, by one expression, as the mean is made of a sum and of how many are live
+ * in the row. It is that expression of the slots as they are. Only before the first tile it may be something
  * else; so it must be seen through a guard, (where (finite ref) ref c), that gives its initial value then,
- * and not by `final`.                                                          (space.md §6 F9) */
+ * and not by `final`.
+ *
+ * A state that counts positions, live ones or not, never rests: each tile is in its count, and the reference
+ * that divides by it moves. It is right only once all positions were counted.   (space.md §6 F9) */
 #include <math.h>
 
 #include "rules/fuse_impl.h"
@@ -42,6 +46,8 @@ static ir_term kept_operand(ir_op op, const known *x, i64 n)
     f64 neutral = op == IR_mul || op == IR_div ? 1 : op == IR_max ? -infinity : op == IR_min ? infinity : 0;
     bool on_right = op == IR_add || op == IR_sub || op == IR_mul || op == IR_div || op == IR_max ||
                     op == IR_min;
+    if (op == IR_where && x[0].fact.is_mask)
+        return x[2].term;
     if (op == IR_where && x[1].term.i == x[2].term.i)
         return x[1].term;
     if (n == 2 && on_right && is_value(&x[1], neutral))
@@ -153,6 +159,7 @@ typedef struct reducer_parts {
     ir_term begin, update, final;
     i64 slots, formals;
     const ir_term *formal;
+    const bool *is_fixed; /* by formal: the same on every tile */
 } reducer_parts;
 
 /* Is `made`, an expression of the slots, what `update` makes slot k of, on every tile? */
@@ -165,17 +172,17 @@ static bool is_reference(const reducer_parts *r, i64 k, ir_term made)
     bool stands = initial->op == IR_const && is_guarded(p, r->update, r->formal[k], initial->attr.f) &&
                   !uses(p, made, r->formal[k], NEW_N(scratch, bool, p->nodes.n));
     for (i64 i = r->slots; stands && i < r->formals; i++) /* lanes and leaves */
-        stands = !uses(p, made, r->formal[i], NEW_N(scratch, bool, p->nodes.n));
+        stands = r->is_fixed[i] || !uses(p, made, r->formal[i], NEW_N(scratch, bool, p->nodes.n));
     for (i64 i = 0; stands && i < ir_result_count(p, r->final); i++)
         stands = !lambda_uses(p, r->final, i, ir_get(p, r->final)->args[k]);
     arena_free(scratch);
     if (!stands)
         return false;
-    ir_term *outs = NEW_N(p->a, ir_term, r->slots), again;
-    ir_term lambda = ir_lambda(p, r->formal, r->slots, &made, 1);
-    for (i64 i = 0; i < r->slots; i++)
-        outs[i] = ir_result(p, r->update, i);
-    ir_apply(p, lambda, outs, r->slots, &again);
+    ir_term *outs = NEW_N(p->a, ir_term, r->formals), again;
+    ir_term lambda = ir_lambda(p, r->formal, r->formals, &made, 1);
+    for (i64 i = 0; i < r->formals; i++)
+        outs[i] = i < r->slots ? ir_result(p, r->update, i) : r->formal[i];
+    ir_apply(p, lambda, outs, r->formals, &again);
     return again.i == outs[k].i;
 }
 
@@ -191,6 +198,7 @@ bool rl_reducer_rests(rl_graph *g, const rl_closed *reducer, const rl_fact *leav
     r.formals = ir_formal_count(p, r.update);
     ir_term *formal = NEW_N(a, ir_term, r.formals), *out = NEW_N(a, ir_term, r.slots);
     known *given = NEW_N(a, known, r.formals);
+    bool *is_fixed = NEW_N(a, bool, r.formals);
     for (i64 i = 0; i < r.formals; i++)
         formal[i] = ir_get(p, r.update)->args[i];
     r.formal = formal;
@@ -198,9 +206,11 @@ bool rl_reducer_rests(rl_graph *g, const rl_closed *reducer, const rl_fact *leav
         i64 leaf = i - (r.formals - leaf_count);
         const rl_fact *f = leaf >= 0 && i >= r.slots ? &leaves[leaf] : NULL;
         given[i] = (known){.term = formal[i]};
-        if (f && f->is_known)
+        if (f && (f->is_known || f->is_mask))
             given[i].fact = *f;
+        is_fixed[i] = f && f->is_fixed;
     }
+    r.is_fixed = is_fixed;
     results_of(p, r.update, given, out);
     bool rests = true, any = false;
     for (i64 k = 0; rests && k < r.slots; k++) {

@@ -90,6 +90,8 @@ fact rl_fact_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy
         return all ? known(exp2(x[0].value)) : (fact){0};
     case IR_square:
         return all ? known(x[0].value * x[0].value) : (fact){0};
+    case IR_pow:
+        return all ? known(pow(x[0].value, x[1].value)) : (fact){0};
     case IR_reduce: /* of any number of equal values */
         return all && (l->reducer == IR_MAX || l->reducer == IR_MIN ||
                        (l->reducer == IR_SUM && x[0].value == 0) ||
@@ -323,7 +325,7 @@ static bool stays(rl_graph *g, const rl_closed *h)
 /* ---- loops as terms ----------------------------------------------------------------------------
  */
 
-static bool adds_nothing(reading *r, u32 comp)
+static bool adds_nothing(reading *r, u64 par, u32 comp)
 {
     const rl_record *x = &r->t->at.at[comp];
     if (x->op != IR_comp)
@@ -332,8 +334,10 @@ static bool adds_nothing(reading *r, u32 comp)
         fact *leaves = NEW_N(r->t->a, fact, x->n);
         const u32 *kids = x->kids;
         i64 n = x->n - 1;
-        for (i64 i = 0; i < n; i++)
+        for (i64 i = 0; i < n; i++) {
             leaves[i] = fact_of(r, kids[1 + i]);
+            leaves[i].is_fixed = !(r->t->at.at[kids[1 + i]].type.axes & par);
+        }
         return rl_reducer_rests(r->t->g, r->t->at.at[kids[0]].type.closed, leaves, n);
     }
     fact body = fact_of(r, x->kids[0]);
@@ -346,9 +350,10 @@ static bool adds_nothing(reading *r, u32 comp)
 static bool is_idle(rl_terms *t, u32 loop, u32 mask, bool lossy)
 {
     reading r = {t, mask, lossy, NEW_N(t->a, fact, t->at.n), NEW_N(t->a, bool, t->at.n)};
+    u64 par = t->g->payloads.at[t->at.at[loop].payload].par;
     bool idle = true;
     for (i64 i = 0; idle && i < t->at.at[loop].n; i++)
-        idle = adds_nothing(&r, t->at.at[loop].kids[i]);
+        idle = adds_nothing(&r, par, t->at.at[loop].kids[i]);
     return idle;
 }
 
@@ -364,12 +369,15 @@ bool rl_visits_follow(rl_terms *t, u32 left, u32 right, bool lossy)
             return false;
     if (t->g->payloads.at[x->payload].attr.ints.n > 0)
         return false;
-    i64 n = t->at.n; /* conditions anywhere in the text; one of them is the mask */
+    i64 n = t->at.n; /* conditions anywhere in the text, leaves of reducers among them; one is the mask */
     for (i64 k = 1; k < n; k++) {
-        const rl_record *where = &t->at.at[k];
-        if (where->op == IR_where && visits_of(t, where->kids[0], par, lossy) == payload &&
-            is_idle(t, left, where->kids[0], lossy))
-            return true;
+        rl_record user = t->at.at[k];
+        bool is_state = user.op == IR_comp && user.reducer == IR_NO_REDUCER;
+        for (i64 i = is_state; i < user.n && (is_state || (user.op == IR_where && i == 0)); i++)
+            if (t->at.at[user.kids[i]].type.dtype == DT_bool &&
+                visits_of(t, user.kids[i], par, lossy) == payload &&
+                is_idle(t, left, user.kids[i], lossy))
+                return true;
     }
     return false;
 }

@@ -147,26 +147,63 @@ static void add_condition(str *s, rng *g, i64 depth)
     str_add(s, ")");
 }
 
-/* Loops of the graph that visit ranges. */
-static i64 loops_with_ranges(const rl_graph *g)
+/* Is the e-node a loop over ranges, with a state of several slots among its components or anything? */
+static bool has_ranges(const rl_graph *g, eqf_node n, bool with_state)
+{
+    const eqf_egraph *e = g->engine;
+    eqf_head head = eqf_node_head(e, n);
+    if (rl_leaf_of(g, head) || rl_node_label(g, head).op != IR_loop ||
+        !g->payloads.at[eqf_head_payload(g->lang, head)].attr.ints.n)
+        return false;
+    bool has_state = false;
+    for (unsigned i = 0; i < eqf_head_arity(g->lang, head); i++) {
+        eqf_node comp = eqf_next_node(e, eqf_node_child(e, n, i), (eqf_node){0});
+        rl_label l = rl_node_label(g, eqf_node_head(e, comp));
+        has_state = has_state || (l.op == IR_comp && !l.reducer);
+    }
+    return has_state || !with_state;
+}
+
+static i64 count_ranges(const rl_graph *g, bool with_state)
 {
     i64 found = 0;
     for (eqf_class c = eqf_next_class(g->engine, (eqf_class){0}); c.i; c = eqf_next_class(g->engine, c))
         for (eqf_node n = eqf_next_node(g->engine, c, (eqf_node){0}); n.i;
-             n = eqf_next_node(g->engine, c, n)) {
-            eqf_head head = eqf_node_head(g->engine, n);
-            found += !rl_leaf_of(g, head) && rl_node_label(g, head).op == IR_loop &&
-                     g->payloads.at[eqf_head_payload(g->lang, head)].attr.ints.n > 0;
-        }
+             n = eqf_next_node(g->engine, c, n))
+            found += has_ranges(g, n, with_state);
     return found;
 }
+
+static i64 loops_with_ranges(const rl_graph *g)
+{
+    return count_ranges(g, false);
+}
+
+static bool states_with_ranges(const rl_graph *g)
+{
+    return count_ranges(g, true) > 0;
+}
+
+/* Statistics of the live positions of a row: states with a reference that is a mean of these. */
+#define MOMENTS                                                                                    \
+    "(program masked (dims (M 9) (T 9)) (input S f32 (M T)) (input w f32 (M T)) (input v f32 (T)) "   \
+    "(input b bool (M T)) (let it (iota T)) (let iq (iota M)) (let c (or (eq it iq) %s)) "             \
+    "(let n (reduce + (where c (const f32 1) (const f32 0)) :axis T)) "                               \
+    "(let mu (div (reduce + (where c S 0) :axis T) n)) "
+static const char *const statistics[] = {
+    MOMENTS "(output q (div (reduce + (where c (square (sub S mu)) 0) :axis T) n)))",
+    MOMENTS "(let nu (div (reduce + (where c w 0) :axis T) n)) "
+            "(output q (reduce + (where c (mul (sub S mu) (sub w nu)) 0) :axis T)))",
+    MOMENTS "(let d (where c (sub S mu) 0)) (let s (rsqrt (add (div (reduce + (square d) :axis T) n) 0.01))) "
+            "(output q (reduce + (mul (mul d s) v) :axis T)))",
+};
 
 /* Whatever the mask, what is left out adds nothing; and every tenth is proved. */
 static void random_masks(void **state)
 {
     const i64 count = *(const i64 *)*state;
     eqf_ctx *ctx = eqf_ctx_new(NULL);
-    i64 loops = 0;
+    i64 loops = 0, states = 0;
     listed_counts counts = {.a = arena_new(ctx, 0)};
     for (i64 seed = 1; seed <= count; seed++) {
         arena *a = arena_new(ctx, 0);
@@ -177,21 +214,29 @@ static void random_masks(void **state)
         bool is_finite = seed / 2 % 2; /* every row has a live position */
         str_add(&scores, is_finite ? ") S -1e30)" : ") S -inf)");
         const char *text = arena_printf(a, softmax, str_text(&scores));
+        const char *form = seed % 3 ? NULL : statistics[seed / 3 % COUNT_OF(statistics)];
+        if (form) {
+            str c = str_new(a);
+            add_condition(&c, &g, 2);
+            text = arena_printf(a, form, str_text(&c));
+            is_finite = false;
+        }
         bool proved = seed % 10 == 0;
         rl_graph *r = fused(a, ir_read(a, "masked", text, (i64)strlen(text)),
                             seed & 1 ? RL_FUSE_NODE : RL_FUSE_LATE, proved);
         i64 found = loops_with_ranges(r);
-        loops += found;
+        loops += form ? 0 : found;
+        states += form && states_with_ranges(r);
         listed_count(&counts, is_finite ? "visit.approx" : "visit", found > 0);
         for (u64 cut = 0; cut < 3; cut++)
-            check_worth(r, a, str_text(&scores), (u64)seed + cut);
+            check_worth(r, a, text, (u64)seed + cut);
         i64 assumptions = 0;
         if (proved)
             prove_all(r, a, &assumptions, NULL);
         assert_int_equal(assumptions, 0);
         arena_free(a);
     }
-    assert_true(loops > count);
+    assert_true(loops > count && states > count / 20);
     assert_int_equal(listed_check(&counts, LISTED_VISITED, count / 10), 2); /* 200 of 2,000 */
     arena_free(counts.a);
     eqf_ctx_free(ctx);
@@ -201,26 +246,39 @@ static void random_masks(void **state)
 #define CAUSAL "(let A (where (le (iota T) (iota M)) S -inf)) "
 #define WEIGHTS "(let P (exp (sub A (reduce max A :axis T)))) (let l (reduce + P :axis T)) "
 #define MEAN "(let mu (div (reduce + (mul P v) :axis T) l)) "
+#define LIVE "(let c (le (iota T) (iota M))) (let n (reduce + (where c (const f32 1) (const f32 0)) :axis T)) "
+#define LIVE_MEAN "(let nu (div (reduce + (where c S 0) :axis T) n)) "
 
 /* States of several slots: those that a masked tile leaves alone, and those that count it. */
 static const struct {
     const char *text, *visits;
-    bool has_reducer;
+    bool has_reducer, rests; /* a state of several slots is over ranges */
 } states[] = {
     {ROWS CAUSAL WEIGHTS MEAN "(output q (div (reduce + (mul P (square (sub v mu))) :axis T) l)))",
-     "0 0 1 1 \n", true},
+     "0 0 1 1 \n", true, true},
     {ROWS CAUSAL WEIGHTS MEAN
      "(output q (div (reduce + (mul P (mul (sub v mu) (mul (sub v mu) (sub v mu)))) :axis T) l)))",
-     "0 0 1 1 \n", true},
+     "0 0 1 1 \n", true, true},
     {ROWS "(let A S) " WEIGHTS MEAN
           "(output q (div (reduce + (mul P (square (sub v mu))) :axis T) l)))",
-     "", true}, /* no mask */
+     "", true, false}, /* no mask */
     {ROWS "(let A (where (le (iota T) (iota M)) S 1)) (let mu (div (reduce + A :axis T) 9)) "
           "(output q (reduce + (square (sub A mu)) :axis T)))",
-     "", true}, /* masked positions count in the mean */
+     "", true, false}, /* masked positions count in the mean */
+    {ROWS LIVE LIVE_MEAN "(output q (reduce + (where c (square (sub S nu)) 0) :axis T)))", "0 0 1 1 \n", true, true},
+    {ROWS LIVE "(let nu (div (reduce + (where c S 0) :axis T) (cast f32 (add (iota M) 1)))) "
+               "(output q (reduce + (where c (square (sub S nu)) 0) :axis T)))",
+     "0 0 1 1 \n", true, true},
+    {ROWS LIVE LIVE_MEAN "(let d (where c (sub S nu) 0)) (let s (rsqrt (add (div (reduce + (square d) "
+                         ":axis T) n) 0.001))) (output q (reduce + (mul (mul d s) v) :axis T)))",
+     "0 0 1 1 \n", true, true},
+    /* all positions are counted, so that each tile moves the reference */
+    {ROWS LIVE "(let nu (div (reduce + (where c S 0) :axis T) 9)) "
+               "(output q (reduce + (where c (square (sub S nu)) 0) :axis T)))",
+     "", true, false},
     {ROWS CAUSAL WEIGHTS "(let D (div (reduce + (mul P w) :axis T) l)) "
                          "(output q (reduce + (mul (mul (div P l) (sub w D)) v) :axis T)))",
-     "0 0 1 1 \n", false},
+     "0 0 1 1 \n", false, true},
 };
 
 /* The reducer rests when its masked leaf is -inf, whatever the other is; not otherwise. */
@@ -256,6 +314,8 @@ static void states_rest(void **state)
         if (strcmp(visits_in(g, a), states[k].visits) != 0)
             fail_msg("%s:\n%s", text, visits_in(g, a));
         assert_true(has_reducer || !states[k].has_reducer);
+        if (states_with_ranges(g) != states[k].rests)
+            fail_msg("%s: %s", text, states[k].rests ? "all tiles are visited" : "some are not");
         if (k == 0)
             check_rest(g);
         for (u64 seed = 0; seed < 5; seed++)
