@@ -1,10 +1,11 @@
 /* Candidates through the C compiler: the programs that extraction proposes for the named ones, in f32
  * and in bf16, are compiled and have the value of the program that they came from.
  *
- *     test_codegen_candidates [CANDIDATES]
+ *     test_codegen_candidates [CANDIDATES [PROGRAM.eqf ...]]
  *
  * Every other one has tiles of few lanes, most of which do not divide what they cut.
- * Of each program so many, spread over all that were found (default 4; the long run takes 200). */
+ * Of each program so many, spread over all that were found (default 4; the long run takes 200). Programs that
+ * are given are tried in the place of the named ones, with their own sizes. */
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,18 +18,52 @@
 
 enum { FOUND = 200 };
 static i64 most = 4;
+static char **given;
+static i64 given_count;
+
+/* Beside those of small.h; nothing in them depends on how long a dim is. */
+static const char *const further_names[] = {
+    "gated_mlp",         "rmsnorm_ffn",      "gqa_decode",         "attention_prefill", "attention_alibi",
+    "attention_softcap", "attention_prefix", "attention_document", "attention_sigmoid", "attention_qk_norm"};
+
+/* Those in which something does, small. */
+static const struct small_one {
+    const char *name, *text;
+} small_ones[] = {
+    {"window", "(program window (dims (H 2) (D 3) (T 11) (E 5)) (input q f32 (H D)) (input k f32 (H T D))\n"
+               " (input v f32 (H T E)) (let s (where (le 6 (iota T)) (matmul q k :axis D) -inf))\n"
+               " (let p (exp (sub s (reduce max s :axis T))))\n"
+               " (output y (matmul (div p (reduce + p :axis T)) v :axis T) (H E)))"},
+    {"band", "(program band (dims (S 7) (D 3) (T 9) (E 5)) (input q f32 (S D)) (input k f32 (T D))\n"
+             " (input v f32 (T E)) (let near (and (le (iota T) (iota S)) (lt (iota S) (add (iota T) 3))))\n"
+             " (let s (where near (matmul q k :axis D) -inf)) (let p (exp (sub s (reduce max s :axis T))))\n"
+             " (output y (matmul (div p (reduce + p :axis T)) v :axis T) (S E)))"},
+    {"sinks", "(program sinks (dims (H 2) (D 3) (T 13) (E 5)) (input q f32 (H D)) (input k f32 (H T D))\n"
+              " (input v f32 (H T E)) (let seen (or (lt (iota T) 2) (le 9 (iota T))))\n"
+              " (let s (where seen (matmul q k :axis D) -inf)) (let p (exp (sub s (reduce max s :axis T))))\n"
+              " (output y (matmul (div p (reduce + p :axis T)) v :axis T) (H E)))"},
+    {"sink-logit", "(program sink-logit (dims (H 2) (D 3) (T 7) (E 5)) (input q f32 (H D)) (input k f32 (H T D))\n"
+                   " (input v f32 (H T E)) (input z f32 (H)) (let s (matmul q k :axis D))\n"
+                   " (let m (max (reduce max s :axis T) z)) (let p (exp (sub s m)))\n"
+                   " (let l (add (reduce + p :axis T) (exp (sub z m))))\n"
+                   " (output y (matmul (div p l) v :axis T) (H E)))"},
+    {"probabilities", "(program probabilities (dims (S 4) (D 3) (T 7) (E 5)) (input q f32 (S D)) (input k f32 (T D))\n"
+                      " (input v f32 (T E)) (let s (matmul q k :axis D))\n"
+                      " (let p (exp (sub s (reduce max s :axis T)))) (let w (div p (reduce + p :axis T)))\n"
+                      " (output y (matmul w v :axis T) (S E)) (output w w (S T)))"},
+};
 
 typedef struct one {
-    const char *name;
-    bool is_half;
+    const char *name, *text; /* NULL: the named program */
+    bool is_given, is_half;
 } one;
 
-/* The named program, floats as bf16 where that is asked for. */
+/* The program, floats as bf16 where that is asked for. */
 static ir_program *program_of(arena *a, const one *x)
 {
-    i64 n;
-    const char *path = arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, x->name);
-    char *text = file_read(a, path, 1 << 20, &n);
+    const char *path = x->is_given ? x->name : arena_printf(a, "%s/rules/programs/%s.eqf", EQF_TEST_DIR, x->name);
+    i64 n = x->text ? (i64)strlen(x->text) : 0;
+    const char *text = x->text ? x->text : file_read(a, path, 1 << 20, &n);
     str s = str_new(a);
     for (i64 i = 0; i < n; i++) {
         bool is_type = i + 5 <= n && memcmp(text + i, " f32 ", 5) == 0;
@@ -39,7 +74,8 @@ static ir_program *program_of(arena *a, const one *x)
             str_add_char(&s, text[i]);
         }
     }
-    return small_text(a, path, str_text(&s), s.n);
+    return x->text || x->is_given ? ir_read(a, path, str_text(&s), s.n)
+                                  : small_text(a, path, str_text(&s), s.n);
 }
 
 static ex_report candidates_of(arena *a, ir_program *p)
@@ -161,14 +197,30 @@ static void check(fixture *f, const void *arg)
                   (long long)kernels.n);
 }
 
+static one at(i64 i)
+{
+    if (given_count)
+        return (one){.name = given[i], .is_given = true};
+    if (i < COUNT_OF(small_names))
+        return (one){.name = small_names[i]};
+    i -= COUNT_OF(small_names);
+    if (i < COUNT_OF(further_names))
+        return (one){.name = further_names[i]};
+    i -= COUNT_OF(further_names);
+    return (one){.name = small_ones[i].name, .text = small_ones[i].text};
+}
+
 static void test_compiled(void **state)
 {
     (void)state;
-    for (i64 i = 0; i < 2 * COUNT_OF(small_names); i++) {
+    i64 n = given_count ? given_count
+                        : COUNT_OF(small_names) + COUNT_OF(further_names) + COUNT_OF(small_ones);
+    for (i64 i = 0; i < 2 * n; i++) {
         void *inner = NULL;
         assert_int_equal(fixture_setup(&inner), 0);
         fixture *f = inner;
-        one x = {small_names[i / 2], i % 2 != 0};
+        one x = at(i / 2);
+        x.is_half = i % 2 != 0;
         if (attempt(f, check, &x) != EQF_OK)
             fail_msg("%s: %s: %s", x.name, last_diag(f).place, last_diag(f).message);
         fixture_teardown(&inner);
@@ -179,6 +231,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         most = MAX(strtoll(argv[1], NULL, 10), 1);
+    given = argv + MIN(argc, 2);
+    given_count = MAX(argc - 2, 0);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_compiled)};
     return cmocka_run_group_tests_name("codegen_candidates", tests, NULL, NULL);
 }
