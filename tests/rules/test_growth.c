@@ -1,6 +1,6 @@
 /* The e-graph stays small: every program of programs/ and blocks with biases and residual sums, one
  * to four of them in a row, at large extents and small ones, saturate in every phase; and what a
- * block adds does not depend on how many stand before it. */
+ * block adds does not depend on how many stand before it. So do long chains, many turns and many heads. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -160,6 +160,88 @@ static void test_layers(void **state)
     say(&t);
 }
 
+/* ---- long and wide programs -------------------------------------------------------------------- */
+
+/* Rows and columns of a matrix divided by their sums in turns, written out. */
+static const char *turns(arena *a, i64 n)
+{
+    str s = str_new(a);
+    str_add(&s, "(program turns (dims (B 64) (I 4) (J 4)) (input X f32 (B I J)) (let p0 (exp X))\n");
+    for (i64 i = 1; i <= n; i++)
+        str_printf(&s, "(let p%lld (div p%lld (reduce + p%lld :axis %s)))\n", (long long)i,
+                   (long long)i - 1, (long long)i - 1, i % 2 ? "I" : "J");
+    str_printf(&s, "(output Y p%lld))", (long long)n);
+    return str_text(&s);
+}
+
+/* Heads that are no dim, each with weights of its own, summed. */
+static const char *heads(arena *a, i64 n)
+{
+    str s = str_new(a), sum = str_new(a);
+    str_add(&s, "(program heads (dims (M 128) (T 128) (D 64) (C 512)) (input X f32 (M C)) (input Z f32 (T C))\n");
+    for (int i = 1; i <= n; i++) {
+        str_printf(&s,
+                   "(parameter q%d f32 (C D)) (parameter k%d f32 (C D)) (parameter v%d f32 (C D))\n"
+                   "(parameter o%d f32 (D C))\n"
+                   "(let S%d (matmul (matmul X q%d :axis C) (matmul Z k%d :axis C) :axis D))\n"
+                   "(let P%d (exp (sub S%d (reduce max S%d :axis T))))\n"
+                   "(let O%d (matmul (div P%d (reduce + P%d :axis T)) (matmul Z v%d :axis C) :axis T))\n",
+                   i, i, i, i, i, i, i, i, i, i, i, i, i, i);
+        str_printf(&sum, i == 1 ? "(matmul O%d o%d :axis D)" : " (matmul O%d o%d :axis D))", i, i);
+    }
+    str_add(&s, "(output Y ");
+    for (i64 i = 1; i < n; i++)
+        str_add(&s, "(add ");
+    str_printf(&s, "%s))", str_text(&sum));
+    return str_text(&s);
+}
+
+/* Operators on elements, one after another, with what varies along rows, columns and both. */
+static const char *operators(arena *a, i64 n)
+{
+    static const char *const ops[] = {"(tanh p%lld)",     "(add p%lld y)", "(mul p%lld 0.5)",
+                                      "(sigmoid p%lld)",  "(sub p%lld z)", "(square p%lld)",
+                                      "(max p%lld y)",    "(mul p%lld z)", "(neg p%lld)",
+                                      "(div p%lld (add (square z) 1))"};
+    str s = str_new(a);
+    str_add(&s, "(program operators (dims (M 64) (N 64)) (input X f32 (M N)) (input y f32 (N)) "
+                "(input z f32 (M))\n(let p0 X)\n");
+    for (i64 i = 1; i <= n; i++) {
+        str_printf(&s, "(let p%lld ", (long long)i);
+        str_printf(&s, ops[i % COUNT_OF(ops)], (long long)i - 1);
+        str_add(&s, ")\n");
+    }
+    str_printf(&s, "(output Y p%lld))", (long long)n);
+    return str_text(&s);
+}
+
+/* In one e-graph, what is twice as long has about twice as many e-nodes. */
+static void test_wide(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *(*write)(arena *a, i64 n);
+        i64 n;
+    } cases[] = {{"turns", turns, 100}, {"heads", heads, 32}, {"operators", operators, 250}};
+    trap t;
+    TRY (ctx, t)
+        for (i64 k = 0; k < COUNT_OF(cases); k++) {
+            sizes at[2];
+            for (i64 i = 0; i < 2; i++) {
+                arena *a = arena_new(ctx, 0);
+                const char *text = cases[k].write(a, cases[k].n << i);
+                at[i] = grow(a, cases[k].name, text, false, RL_FUSE_LATE);
+                arena_free(a);
+            }
+            for (int j = 0; j < STAGES; j++)
+                if (at[1].at[j] > 22 * at[0].at[j] / 10)
+                    fail_msg("%s: %lld e-nodes, %lld of twice as much", cases[k].name,
+                             (long long)at[0].at[j], (long long)at[1].at[j]);
+        }
+    say(&t);
+}
+
 /* ---- the written programs --------------------------------------------------------------------- */
 
 /* The same text with extents 2, 3, 4 ..., equal ones equal. */
@@ -230,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_wide),
         cmocka_unit_test(test_programs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
