@@ -350,7 +350,7 @@ eqf_status eqf_proof_check(eqf_ctx *ctx, eqf_text proof, eqf_text a, eqf_text b,
 /* ---- suites -------------------------------------------------------------------------------- */
 
 typedef struct eqf_suite_options {
-    const char *const *cases; /* names; family members included */
+    const char *const *cases; /* names of cases, of families, of any member of one ("ac-12") */
     size_t case_count;        /* 0: all */
     eqf_match_mode match;
     int64_t bytes;  /* > 0 overrides the cases' limit */

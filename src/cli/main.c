@@ -110,7 +110,7 @@ static const cli_option rules_check_options[] = {
 };
 
 static const cli_option egraph_run_options[] = {
-    {"--case", "NAME...", "only this case, or this family of cases"},
+    {"--case", "NAME...", "only this case, this family, or this member of one (ac-12)"},
     {"--match", "full|delta|auto", "what is matched in each iteration (default auto)"},
     {"--bytes", "N", "limit on memory, instead of the cases' own"},
     {"--proofs", NULL, "explains and checks every goal and equality"},

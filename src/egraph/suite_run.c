@@ -894,25 +894,41 @@ static void run_case(eg_suite *s, const eg_case_form *form, const eqf_suite_opti
     }
 }
 
+typedef VEC(eg_case_form) case_list;
+
+/* The case of that name, else the members of that family, else any one member of a family. */
+static void add_named(eg_suite *s, const char *name, case_list *out)
+{
+    i64 before = out->n;
+    for (i64 k = 0; k < s->cases.n && out->n == before; k++) {
+        if (strcmp(s->cases.at[k].name, name) == 0)
+            vec_push(s->a, out, s->cases.at[k]);
+    }
+    for (i64 k = 0, was = out->n; k < s->cases.n && was == before; k++) {
+        const sx *form = s->cases.at[k].form;
+        if (sx_is_form(form, "family") && strcmp(form->at[1]->text, name) == 0)
+            vec_push(s->a, out, s->cases.at[k]);
+    }
+    eg_case_form member = {0};
+    if (out->n == before && eg_suite_member(s, name, &member))
+        vec_push(s->a, out, member);
+    if (out->n == before)
+        eqf_throw(s->ctx, EQF_E_ARGUMENT, s->file, name, "no such case");
+}
+
 static bool run_all(eg_suite *s, const eqf_suite_options *options,
                     void (*each)(void *user, const eqf_case_result *result), void *user)
 {
     bool passed = true;
-    i64 n = options->case_count ? (i64)options->case_count : s->cases.n;
-    for (i64 i = 0; i < n; i++) {
-        eg_case_form found = {0};
-        const eg_case_form *form = options->case_count ? NULL : &s->cases.at[i];
-        for (i64 k = 0; k < s->cases.n && !form; k++) {
-            if (strcmp(s->cases.at[k].name, options->cases[i]) == 0)
-                form = &s->cases.at[k];
-        }
-        if (!form && eg_suite_member(s, options->cases[i], &found))
-            form = &found;
-        if (!form)
-            eqf_throw(s->ctx, EQF_E_ARGUMENT, s->file, options->cases[i], "no such case");
+    case_list list = {0};
+    for (size_t i = 0; i < options->case_count; i++)
+        add_named(s, options->cases[i], &list);
+    for (i64 i = 0; i < s->cases.n && !options->case_count; i++)
+        vec_push(s->a, &list, s->cases.at[i]);
+    for (i64 i = 0; i < list.n; i++) {
         arena *a = arena_child(s->a);
         eqf_case_result result;
-        run_case(s, form, options, &result, a);
+        run_case(s, &list.at[i], options, &result, a);
         passed = passed && result.passed;
         if (each)
             each(user, &result);
