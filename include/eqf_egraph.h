@@ -294,6 +294,8 @@ eqf_status eqf_read_json(eqf_ctx *ctx, const char *file, eqf_text source, eqf_gy
 void eqf_gym_free(eqf_gym *gym);
 eqf_egraph *eqf_gym_egraph(const eqf_gym *gym);
 const eqf_class *eqf_gym_roots(const eqf_gym *gym, size_t *n);
+/* The class id of root i as the file spells it. */
+const char *eqf_gym_root_name(const eqf_gym *gym, size_t i);
 eqf_cost eqf_gym_cost(const eqf_gym *gym);
 /* NULL cost: 1 an e-node; infinity has no place in a file. The text is NUL-terminated; free it with eqf_text_free. */
 eqf_status eqf_write_json(eqf_egraph *g, const eqf_class *roots, size_t n, const eqf_cost *cost,

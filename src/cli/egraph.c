@@ -188,27 +188,53 @@ static void print_extraction(cli_args *args, const eqf_gym *gym, const eqf_extra
     putchar('\n');
 }
 
-static eqf_status extract(cli_args *args, eqf_text text, int method, double seconds)
+/* The first root without a term of finite cost. */
+static size_t hopeless_root(const eqf_gym *gym, const eqf_class *roots, size_t n)
 {
+    eqf_cost cost = eqf_gym_cost(gym);
+    size_t i = 0;
+    for (; i + 1 < n; i++) {
+        eqf_extraction *x;
+        if (eqf_extract(eqf_gym_egraph(gym), &roots[i], 1, &cost, EQF_TREE, &x))
+            break;
+        eqf_extraction_free(x);
+    }
+    return i;
+}
+
+static int extract(cli_args *args, eqf_text text, int method, double seconds)
+{
+    const char *const inputs[] = {args->file, NULL};
     eqf_gym *gym;
     eqf_status s = eqf_read_json(args->ctx, args->file, text, &gym);
     if (s)
-        return s;
+        return cli_fail_status(args, s, inputs);
     size_t n;
     const eqf_class *roots = eqf_gym_roots(gym, &n);
     eqf_cost cost = eqf_gym_cost(gym);
     cost.seconds = seconds;
-    eqf_extraction *x;
+    eqf_extraction *x = NULL;
+    int code = EXIT_DONE;
+    if (n == 0) {
+        code = cli_fail(args, EXIT_INPUT, args->file, "root_eclasses", "no root to extract from");
+        eqf_gym_free(gym);
+        return code;
+    }
     double start = now_s();
     s = eqf_extract(eqf_gym_egraph(gym), roots, n, &cost, algorithms[method], &x);
     double ms = 1e3 * (now_s() - start);
     cli_end_progress();
-    if (!s) {
+    if (s == EQF_E_DATA)
+        code = cli_fail(args, EXIT_INPUT, args->file,
+                        eqf_gym_root_name(gym, hopeless_root(gym, roots, n)),
+                        "this root has no term: each choice for it leads back to itself");
+    else if (s)
+        code = cli_fail_status(args, s, inputs);
+    else
         print_extraction(args, gym, x, method, ms);
-        eqf_extraction_free(x);
-    }
+    eqf_extraction_free(x);
     eqf_gym_free(gym);
-    return s;
+    return code;
 }
 
 int cli_egraph_extract(cli_args *args)
@@ -223,9 +249,7 @@ int cli_egraph_extract(cli_args *args)
     if (!text)
         return code;
     cli_progress(args, "%s", args->file);
-    const char *const inputs[] = {args->file, NULL};
-    eqf_status s = extract(args, (eqf_text){text, n}, method, seconds);
-    code = s == EQF_OK ? EXIT_DONE : cli_fail_status(args, s, inputs);
+    code = extract(args, (eqf_text){text, n}, method, seconds);
     free(text);
     return code;
 }

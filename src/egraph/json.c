@@ -3,8 +3,8 @@
  * is its class. Unknown keys are skipped. Errors carry line and column, so the reader is our own.
  *
  * A gym graph need not be congruence-closed and its e-nodes have costs of their own. An e-node is
- * stored as (op, row): the row holds the cost and is shared by e-nodes that are the same in all
- * respects, so that nothing merges which the file keeps apart. */
+ * stored as (op, row), a row for each pair of cost and class, so that nothing merges which the file
+ * keeps apart. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,10 +111,13 @@ static const char *string(reader *r)
             str_add_char(&s, to[at - from]);
         } else if (c == 'u') {
             u32 u = hex4(r);
-            if (u >= 0xD800 && u < 0xDC00 && r->end - r->p >= 6 && r->p[0] == '\\' &&
-                r->p[1] == 'u') {
-                r->p += 2;
-                u = 0x10000 + ((u - 0xD800) << 10) + ((hex4(r) - 0xDC00) & 0x3FF);
+            if (u >= 0xD800 && u < 0xE000) { /* half of a character: the other half follows */
+                bool more = u < 0xDC00 && r->end - r->p >= 2 && r->p[0] == '\\' && r->p[1] == 'u';
+                r->p += more ? 2 : 0;
+                u32 low = more ? hex4(r) : 0;
+                if (low < 0xDC00 || low >= 0xE000)
+                    FAIL_AT(r, here(r), "half a surrogate pair");
+                u = 0x10000 + ((u - 0xD800) << 10) + (low - 0xDC00);
             }
             if (u == 0)
                 FAIL_AT(r, here(r), "a name has no NUL");
@@ -130,9 +133,9 @@ static f64 number(reader *r)
 {
     blank(r);
     place at = here(r);
-    char text[64];
+    char text[400]; /* more than any double needs */
     i64 n = 0;
-    while (r->p < r->end && n < 63 && (strchr("+-.eE", *r->p) || (*r->p >= '0' && *r->p <= '9')) &&
+    while (r->p < r->end && n < (i64)sizeof text - 1 && (strchr("+-.eE", *r->p) || (*r->p >= '0' && *r->p <= '9')) &&
            *r->p)
         text[n++] = *r->p++;
     text[n] = 0;
@@ -195,7 +198,7 @@ typedef struct gym_node {
 
 typedef struct gym_row {
     f64 cost;
-    u32 copy; /* tells e-nodes apart that have one key and two classes */
+    u64 class_name;
 } gym_row;
 
 struct eqf_gym {
@@ -203,8 +206,9 @@ struct eqf_gym {
     arena *a;
     eqf_lang *lang;
     eg *g;
-    VEC(gym_row) rows;
+    VEC(f64) costs; /* by row */
     VEC(eqf_class) roots;
+    VEC(const char *) root_names;
     eg_payload_form form;
 };
 
@@ -212,13 +216,13 @@ static void print_row(void *user, str *out, u32 payload)
 {
     const eqf_gym *gym = user;
     str_add(out, " :cost ");
-    str_add_f64(out, gym->rows.at[payload - 1].cost);
+    str_add_f64(out, gym->costs.at[payload - 1]);
 }
 
 typedef struct loading {
     reader r;
     eqf_gym *gym;
-    intern *node_names, *class_names;
+    intern *node_names, *class_names, *rows;
     VEC(gym_node) nodes; /* by interned id; op NULL: not defined */
     VEC(u32) order;      /* ids in order of the file */
     VEC(u32) root_names;
@@ -353,7 +357,6 @@ static void must(eg *g, bool ok)
         eqf_rethrow(g->ctx, eg_failed(g, "reading an e-graph"));
 }
 
-/* Adds n to its class with the first row of its cost under which it is no other class's. */
 static void add_node(loading *l, const gym_node *n, const u32 *classes)
 {
     eqf_gym *gym = l->gym;
@@ -363,24 +366,16 @@ static void add_node(loading *l, const gym_node *n, const u32 *classes)
         kids[i] = classes[l->nodes.at[n->kids[i]].class_name];
     u32 op = eg_lang_op(gym->lang, n->op, (u32)n->n), c = classes[n->class_name];
     eg_lang_hooks(gym->lang, op, NULL, NULL, &gym->form);
-    for (u32 copy = 0;; copy++) {
-        u32 row = 0;
-        while (row < (u32)gym->rows.n &&
-               !(gym->rows.at[row].cost == n->cost && gym->rows.at[row].copy == copy))
-            row++;
-        if (row == (u32)gym->rows.n)
-            vec_push(gym->a, &gym->rows, (gym_row){n->cost, copy});
-        u32 head = eg_lang_head(gym->lang, op, row + 1);
-        u32 found = eg_lookup(g, head, (u32)n->n, kids);
-        if (found && eg_rec(g, found)[N_CLASS] != c)
-            continue;
-        bool is_new;
-        u32 node = eg_add(g, head, (u32)n->n, kids, NULL, c, &is_new);
-        must(g, node != 0);
-        if (n->subsumed && is_new)
-            eg_hide(g, node);
-        return;
-    }
+    gym_row key = {n->cost + 0.0, n->class_name}; /* -0 is 0 */
+    u32 row = intern_add(l->rows, (const char *)&key, sizeof key);
+    while (gym->costs.n <= row)
+        vec_push(gym->a, &gym->costs, key.cost);
+    bool is_new;
+    u32 head = eg_lang_head(gym->lang, op, row + 1);
+    u32 node = eg_add(g, head, (u32)n->n, kids, NULL, c, &is_new);
+    must(g, node != 0);
+    if (n->subsumed && is_new)
+        eg_hide(g, node);
 }
 
 static void build(loading *l)
@@ -426,6 +421,8 @@ static void build(loading *l)
             FAIL_AT(r, l->root_at.at[i], "root class %s has no e-node",
                     intern_text(l->class_names, l->root_names.at[i]));
         vec_push(gym->a, &gym->roots, (eqf_class){c});
+        vec_push(gym->a, &gym->root_names,
+                 arena_strdup(gym->a, intern_text(l->class_names, l->root_names.at[i])));
     }
 }
 
@@ -454,6 +451,7 @@ eqf_status eqf_read_json(eqf_ctx *ctx, const char *file, eqf_text source, eqf_gy
         l->gym = gym;
         l->node_names = intern_new(scratch);
         l->class_names = intern_new(scratch);
+        l->rows = intern_new(scratch);
         read_top(l);
         build(l);
         arena_free(scratch);
@@ -486,11 +484,17 @@ const eqf_class *eqf_gym_roots(const eqf_gym *gym, size_t *n)
     return gym->roots.at;
 }
 
+const char *eqf_gym_root_name(const eqf_gym *gym, size_t i)
+{
+    static const char none[] = "";
+    return i < (size_t)gym->roots.n ? gym->root_names.at[i] : none;
+}
+
 static double gym_cost(void *user, const eqf_egraph *g, eqf_node n)
 {
     const eqf_gym *gym = user;
     u32 row = g->lang->heads.at[eg_rec(g, n.i)[N_HEAD]].payload;
-    return gym->rows.at[row - 1].cost;
+    return gym->costs.at[row - 1];
 }
 
 eqf_cost eqf_gym_cost(const eqf_gym *gym)

@@ -584,6 +584,57 @@ static void test_extremes(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* E-nodes that differ in their class or cost alone stay apart, however many; those that differ in
+ * nothing are one. A number may be longer than a double is exact. */
+static void test_gym_apart(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    size_t cap = (size_t)N * 160, at = 0;
+    char *json = malloc(cap), digest[33], again[33];
+    at += (size_t)snprintf(json, cap, "{\"nodes\": {");
+    for (int i = 0; i < N; i++) {
+        at += (size_t)snprintf(json + at, cap - at,
+                               "\"a%d\": {\"op\": \"x\", \"eclass\": \"%d\", \"cost\": 2},\n", i, i);
+        at += (size_t)snprintf(json + at, cap - at,
+                               "\"b%d\": {\"op\": \"x\", \"eclass\": \"c\", \"cost\": %d.5},\n", i, i);
+    }
+    snprintf(json + at, cap - at,
+             "\"d\": {\"op\": \"\\ud83d\\ude00\", \"eclass\": \"d\", \"children\": [\"a0\", \"b0\"],"
+             "\"cost\": 0.%0*d},"
+             "\"e\": {\"op\": \"x\", \"eclass\": \"c\", \"cost\": 7.5}}, \"root_eclasses\": [\"d\"]}",
+             90, 1);
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (int k = 0; k < 2; k++) {
+        eqf_gym *gym;
+        eqf_extraction *x;
+        size_t n;
+        char *written;
+        OK(eqf_read_json(ctx, "apart", TEXT(json), &gym));
+        const eqf_class *roots = eqf_gym_roots(gym, &n);
+        eqf_egraph *g = eqf_gym_egraph(gym);
+        assert_int_equal(n, 1);
+        assert_int_equal(eqf_egraph_size(g).nodes, 2 * N + 1);
+        assert_int_equal(eqf_egraph_size(g).classes, N + 2);
+        if (k == 0)
+            assert_string_equal(eqf_gym_root_name(gym, 0), "d");
+        assert_string_equal(eqf_gym_root_name(gym, 1), "");
+        eqf_cost cost = eqf_gym_cost(gym);
+        OK(eqf_extract(g, roots, n, &cost, EQF_DAG, &x));
+        assert_true(eqf_dag_cost(x) == 2.5);
+        eqf_extraction_free(x);
+        OK(eqf_digest(g, k ? again : digest));
+        OK(eqf_write_json(g, roots, n, &cost, &written));
+        free(json);
+        json = strdup(written);
+        eqf_text_free(ctx, written);
+        eqf_gym_free(gym);
+    }
+    assert_string_equal(digest, again);
+    free(json);
+    eqf_ctx_free(ctx);
+}
+
 /* A deep term is written without recursion, and not at all beyond the limit of characters. */
 static void test_deep_text(void **state)
 {
@@ -655,7 +706,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_example),   cmocka_unit_test(test_analysis),
-        cmocka_unit_test(test_payloads),
+        cmocka_unit_test(test_payloads),  cmocka_unit_test(test_gym_apart),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_intact),
         cmocka_unit_test(test_extraction), cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_deep_text),  cmocka_unit_test(test_output),

@@ -205,6 +205,10 @@ static void test_json(void **state)
         {"1:52", "{\"nodes\": {\"a\": {\"op\": \"x\", \"eclass\": \"1\", \"cost\": 1e999}}}"},
         {"1:21", "{\"nodes\": {}, \"x\": [}"},
         {"1:9", "{\"x\": \"\\q\"}"},
+        {"1:14", "{\"x\": \"\\ud800\"}"},
+        {"1:14", "{\"x\": \"\\udc00\"}"},
+        {"1:20", "{\"x\": \"\\ud800\\u0041\"}"},
+        {"1:12", "{\"x\": \"\\u00g0\"}"},
     };
     eqf_ctx *ctx = eqf_ctx_new(NULL);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
