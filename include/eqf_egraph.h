@@ -196,6 +196,8 @@ eqf_status eqf_rules_load(eqf_lang *lang, const char *file, eqf_text source, eqf
 void eqf_rules_free(eqf_rules *rules);
 size_t eqf_rules_count(const eqf_rules *rules);
 const char *eqf_rule_name(const eqf_rules *rules, size_t i);
+/* Its numeric class as written after :fp (exact, reassoc, approx); "" when it has none. */
+const char *eqf_rule_class(const eqf_rules *rules, size_t i);
 
 typedef enum eqf_match_mode { EQF_MATCH_AUTO, EQF_MATCH_DELTA, EQF_MATCH_FULL } eqf_match_mode;
 typedef enum eqf_scheduler { EQF_BACKOFF, EQF_SIMPLE } eqf_scheduler;

@@ -618,3 +618,9 @@ const char *eqf_rule_name(const eqf_rules *rules, size_t i)
     static const char none[] = "";
     return i < (size_t)rules->rules.n ? rules->rules.at[i]->name : none;
 }
+
+const char *eqf_rule_class(const eqf_rules *rules, size_t i)
+{
+    static const char none[] = "";
+    return i < (size_t)rules->rules.n && rules->rules.at[i]->fp ? rules->rules.at[i]->fp : none;
+}

@@ -707,23 +707,70 @@ static void test_egraph(void **state)
     assert_non_null(strstr(s.out, "egraph run"));
     expect(1, "$E egraph run nowhere.eqf");
     expect(2, "$E egraph frobnicate");
+    tool_put("suite.eqf",
+             "(case one (rules (rule r (f ?x) => (g ?x))) (term (f a)) (equal (f a) (g a)))\n"
+             "(family two :from 1 :to 3 (columns n nodes) (row 2 9)\n"
+             "  (term ($nest f $n a)) (size :nodes $nodes :classes $nodes))\n");
+    expect(0, "$E egraph run suite.eqf --case one --proofs");
+    assert_non_null(strstr(s.out, "2 proofs"));
+    expect(4, "$E egraph run suite.eqf --json");
+    json_t *o = object();
+    assert_string_equal(json_string_value(json_object_get(o, "case")), "two-3");
+    json_decref(o);
+    expect(4, "$E egraph run suite.eqf --case two"); /* a family by its name */
+    assert_null(strstr(s.out, "one"));
+    assert_non_null(strstr(s.out, "two-1"));
+    assert_non_null(strstr(s.out, "line 3: found 3 e-nodes in 3 classes, wanted 9 in 9"));
+    expect(0, "$E egraph run suite.eqf --case two-7 --case one"); /* any member */
+    expect_error(2, "$E egraph run suite.eqf --case two-x", "suite.eqf: two-x: no such case");
+    tool_put("cycle.json", "{\"nodes\": {\"a\": {\"op\": \"f\", \"children\": [\"a\"], "
+                           "\"eclass\": \"round\"}, \"b\": {\"op\": \"g\", \"eclass\": \"well\", "
+                           "\"cost\": 2}}, \"root_eclasses\": [\"well\", \"round\"]}");
+    expect_error(1, "$E egraph extract cycle.json", "cycle.json: round: ");
+    tool_put("rootless.json", "{\"nodes\": {\"b\": {\"op\": \"g\", \"eclass\": \"1\"}}}");
+    expect_error(1, "$E egraph extract rootless.json", "rootless.json: root_eclasses: ");
+    tool_put("plain.json", "{\"nodes\": {\"b\": {\"op\": \"g\", \"eclass\": \"1\", \"cost\": 2}}, "
+                           "\"root_eclasses\": [\"1\"]}");
+    expect(0, "$E egraph extract plain.json --method exact");
+    assert_non_null(strstr(s.out, "tree cost 2, DAG cost 2"));
 }
 
-/* The commands of the example's comment, after those that build. */
-static void test_c_caller(void **state)
+/* The commands of an example's comment, after those that build. */
+static void run_example(const char *name)
 {
-    (void)state;
     char command[2000];
     snprintf(
         command, sizeof command,
         "S=%s/.. && mkdir -p tree && ln -sfn $(dirname $E) tree/build && "
         "ln -sfn $S/include tree/include && ln -sfn $S/examples tree/examples && cd tree && "
-        "sed -n 's/^ [*]     //p' examples/c/caller.c >all.sh && "
-        "grep -q 'cmake --build .*--target equiforge equiforge_shared$' all.sh && "
+        "sed -n 's/^ [*]     //p' examples/c/%s.c >all.sh && "
+        "grep -q 'cmake --build .*--target .*equiforge_shared$' all.sh && "
         "{ echo 'cc() { command %s -std=c99 -Wall -Wextra -Werror \"$@\"; }'; sed 1d all.sh; } >run.sh && "
         "sh -e run.sh",
-        EQF_TEST_DIR, EQF_TEST_CC);
+        EQF_TEST_DIR, name, EQF_TEST_CC);
     expect(0, command);
+}
+
+static void test_c_egraph(void **state)
+{
+    (void)state;
+    run_example("egraph");
+    assert_non_null(strstr(s.out, "saturated after "));
+    assert_non_null(strstr(s.out, ": (+ y y), cost 3\n"));
+    assert_non_null(strstr(s.out, "steps, 0 assumed\n"));
+    assert_non_null(strstr(s.out, "factor-rev reassoc "));
+    expect(0, "cd tree && $E egraph extract egraph.json");
+    assert_non_null(strstr(s.out, "dag: tree cost 3, DAG cost 2"));
+    expect(0, "cd tree && ./egraph '(pow (+ 1 1) 2)'");
+    assert_non_null(strstr(s.out, "1 assumed\n"));
+    expect(1, "cd tree && ./egraph '(+ x'");
+    assert_non_null(strstr(s.err, "egraph: 1:1: bracket is not closed\n"));
+}
+
+static void test_c_caller(void **state)
+{
+    (void)state;
+    run_example("caller");
     assert_non_null(strstr(s.out, "y = 10 40 90 160, total = 300\n"
                                   "y = 10 40 90 160, total = 600\n"
                                   "y = 10 40 90 160, total = 900\n"));
@@ -758,6 +805,7 @@ int main(void)
         cmocka_unit_test(test_changed_archive),
         cmocka_unit_test(test_egraph),
         cmocka_unit_test(test_c_caller),
+        cmocka_unit_test(test_c_egraph),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
