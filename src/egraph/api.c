@@ -205,20 +205,19 @@ static eqf_status check_key(const eg *g, eqf_head head, const eqf_class *kids, s
 
 eqf_status eqf_add(eqf_egraph *g, eqf_head head, const eqf_class *kids, size_t n, eqf_class *out)
 {
-    out->i = 0;
     eqf_status s = check_key(g, head, kids, n, "eqf_add");
-    if (s)
-        return s;
     bool is_new;
-    u32 node = eg_add(g, head.i, (u32)n, n ? &kids[0].i : NULL, NULL, 0, &is_new);
-    if (!node)
-        return eg_failed(g, "adding an e-node");
-    out->i = eg_rec(g, node)[N_CLASS];
+    u32 node = s ? 0 : eg_add(g, head.i, (u32)n, n ? &kids[0].i : NULL, NULL, 0, &is_new);
+    if (!s && (!node || (g->recording && !eg_vec_room(g, &g->record, 4 + (u32)n))))
+        s = eg_failed(g, "adding an e-node");
+    if (s) {
+        out->i = 0;
+        return s;
+    }
+    u32 c = eg_rec(g, node)[N_CLASS];
     if (g->recording) {
-        if (!eg_vec_room(g, &g->record, 4 + (u32)n))
-            return eg_failed(g, "adding an e-node");
         u32 *w = g->record.at + g->record.n;
-        w[0] = out->i;
+        w[0] = c;
         w[1] = node;
         w[2] = head.i;
         w[3] = (u32)n;
@@ -226,6 +225,7 @@ eqf_status eqf_add(eqf_egraph *g, eqf_head head, const eqf_class *kids, size_t n
             w[4 + i] = kids[i].i;
         g->record.n += 4 + (u32)n;
     }
+    out->i = c; /* last: it may be one of kids */
     return EQF_OK;
 }
 

@@ -94,6 +94,15 @@ static void test_heads(void **state)
     REFUSED(eqf_head_symbol(f.lang, (eqf_text){"a\0b", 3}, &head));
     assert_int_equal(head.i, 0);
     REFUSED(eqf_add(f.g, head, NULL, 0, &c));
+    OK(eqf_lang_op(f.lang, "over", 2, 0, &op));
+    OK(eqf_head_of(f.lang, op, 0, &head));
+    eqf_class pair[2] = {f.root, f.root}, found;
+    OK(eqf_add(f.g, head, pair, 2, &pair[0])); /* the result may replace an operand */
+    OK(eqf_add(f.g, head, pair, 2, &pair[1]));
+    OK(eqf_lookup_text(f.g, TEXT("(over (over (+ a (+ b (f c))) (+ a (+ b (f c))))"
+                                 " (+ a (+ b (f c))))"),
+                       &found));
+    assert_int_equal(pair[1].i, found.i);
     static const char *const names[] = {"?x", ":k", "$n", "", " ", "12"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) { /* odd names are read as written */
         eqf_class again;
