@@ -327,7 +327,8 @@ int64_t eqf_proof_length(const eqf_proof *proof);
 /* Rules and reasons along the flat form, in order; congruence adds none. Owned by the proof.
  * EQF_E_LIMIT when there are more than `limit`. */
 eqf_status eqf_proof_reasons(eqf_proof *proof, size_t limit, const char *const **out, size_t *n);
-/* EQF_E_LIMIT when the flat form has more than 16 MiB of text. Free with eqf_text_free. */
+/* EQF_E_LIMIT when the flat form has more than 16 MiB of text, or premises of premises 1,000 deep.
+ * Free with eqf_text_free. */
 eqf_status eqf_proof_text(eqf_proof *proof, eqf_form form, char **out);
 
 /* What the independent checker may take for granted. `steps` judges what no rule can: an analysis

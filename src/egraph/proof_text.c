@@ -18,27 +18,46 @@
 
 #define MAX_FLAT (16 << 20)
 
+/* A term whose operands are being written, or a step whose parts are. */
+typedef struct unfinished {
+    i32 id;
+    u32 next;
+} unfinished;
+
 typedef struct writer {
     eqf_proof *p;
     str out;
     u8 *term_done, *step_done;
+    VEC(unfinished) open; /* of print_term */
+    int nested; /* flat proofs being written, each a premise of the one before */
 } writer;
+enum { MOST_NESTED = 1000 }; /* more than the reader takes */
 
+/* As deep as the term is: no recursion. */
 static void print_term(writer *w, u32 term)
 {
-    const pf_term *t = &w->p->terms.at[term];
-    if (w->out.n > MAX_FLAT)
-        eqf_throw(w->p->ctx, EQF_E_LIMIT, NULL, NULL, "the flat proof has more than 16 MiB");
-    if (t->n)
-        str_add_char(&w->out, '(');
-    eg_print_head(w->p->lang, &w->out, t->head);
-    for (u32 i = 0; i < t->n; i++) {
+    const eqf_proof *p = w->p;
+    w->open.n = 0;
+    vec_push(p->a, &w->open, (unfinished){(i32)term, 0});
+    while (w->open.n) {
+        unfinished *top = &w->open.at[w->open.n - 1];
+        const pf_term *t = &p->terms.at[top->id];
+        if (w->out.n > MAX_FLAT)
+            eqf_throw(p->ctx, EQF_E_LIMIT, NULL, NULL, "the flat proof has more than 16 MiB");
+        if (!top->next) {
+            str_add(&w->out, t->n ? "(" : "");
+            eg_print_head(p->lang, &w->out, t->head);
+        }
+        if (top->next == t->n) {
+            eg_print_payload(p->lang, &w->out, t->head);
+            str_add(&w->out, t->n ? ")" : "");
+            w->open.n--;
+            continue;
+        }
         str_add_char(&w->out, ' ');
-        print_term(w, t->kids[i]);
+        i32 kid = (i32)t->kids[top->next++];
+        vec_push(p->a, &w->open, (unfinished){kid, 0});
     }
-    eg_print_payload(w->p->lang, &w->out, t->head);
-    if (t->n)
-        str_add_char(&w->out, ')');
 }
 
 static void print_symbol(writer *w, const char *name)
@@ -195,21 +214,31 @@ typedef struct flat {
     writer *w;
     u32 current;      /* whole term */
     VEC(u32) at;      /* position of the step being written */
+    VEC(u32) path;    /* the terms on the way there */
     VEC(const char *) *reasons; /* collect instead of print */
     size_t limit;
 } flat;
 
 static void flat_proof(writer *w, u32 from, i32 ref);
 
-static u32 replace(eqf_proof *p, u32 term, const u32 *at, i64 n, u32 with)
+/* The whole term with another one at the position. */
+static u32 replace(flat *f, u32 with)
 {
-    if (n == 0)
-        return with;
-    pf_term t = p->terms.at[term];
-    u32 small[8], *kids = t.n > 8 ? NEW_N(p->a, u32, t.n) : small;
-    memcpy(kids, t.kids, 4 * (size_t)t.n);
-    kids[at[0]] = replace(p, kids[at[0]], at + 1, n - 1, with);
-    return pf_term_add(p, t.head, t.n, kids);
+    eqf_proof *p = f->w->p;
+    u32 term = f->current;
+    f->path.n = 0;
+    for (i64 i = 0; i < f->at.n; i++) {
+        vec_push(p->a, &f->path, term);
+        term = p->terms.at[term].kids[f->at.at[i]];
+    }
+    for (i64 i = f->at.n; i-- > 0;) {
+        pf_term t = p->terms.at[f->path.at[i]];
+        u32 small[8], *kids = t.n > 8 ? NEW_N(p->a, u32, t.n) : small;
+        memcpy(kids, t.kids, 4 * (size_t)t.n);
+        kids[f->at.at[i]] = with;
+        with = pf_term_add(p, t.head, t.n, kids);
+    }
+    return with;
 }
 
 static void elementary(flat *f, const pf_step *s, bool forward)
@@ -249,37 +278,51 @@ static void elementary(flat *f, const pf_step *s, bool forward)
             str_add(&w->out, "same");
     }
     str_add(&w->out, ")\n  ");
-    f->current = replace(w->p, f->current, f->at.at, f->at.n, to);
+    f->current = replace(f, to);
     print_term(w, f->current);
 }
 
+/* The elementary steps of `ref` in order. */
 static void walk(flat *f, i32 ref)
 {
-    if (!ref)
-        return;
-    const pf_step s = f->w->p->steps.at[abs(ref)];
-    bool forward = ref > 0;
-    if (s.kind == PF_CHAIN) {
-        for (u32 i = 0; i < s.nrefs; i++)
-            walk(f, forward ? s.refs[i] : -s.refs[s.nrefs - 1 - i]);
-    } else if (s.kind == PF_CONGRUENCE) {
-        for (u32 i = 0; i < s.nrefs; i++) {
-            vec_push(f->w->p->a, &f->at, i);
-            walk(f, forward ? s.refs[i] : -s.refs[i]);
-            f->at.n--;
+    eqf_proof *p = f->w->p;
+    VEC(unfinished) open = {0};
+    if (ref)
+        vec_push(p->a, &open, (unfinished){ref, 0});
+    while (open.n) {
+        unfinished *top = &open.at[open.n - 1];
+        const pf_step *s = &p->steps.at[abs(top->id)];
+        bool forward = top->id > 0, chain = s->kind == PF_CHAIN;
+        bool parts = chain || s->kind == PF_CONGRUENCE;
+        if (!parts)
+            elementary(f, s, forward);
+        if (!parts || top->next == s->nrefs) {
+            open.n--;
+            if (open.n && p->steps.at[abs(open.at[open.n - 1].id)].kind == PF_CONGRUENCE)
+                f->at.n--;
+            continue;
         }
-    } else {
-        elementary(f, &s, forward);
+        u32 i = top->next++;
+        i32 part = forward ? s->refs[i] : -s->refs[chain ? s->nrefs - 1 - i : i];
+        if (!part)
+            continue;
+        if (!chain)
+            vec_push(p->a, &f->at, i);
+        vec_push(p->a, &open, (unfinished){part, 0});
     }
 }
 
 static void flat_proof(writer *w, u32 from, i32 ref)
 {
     flat f = {.w = w, .current = from};
+    if (++w->nested > MOST_NESTED)
+        eqf_throw(w->p->ctx, EQF_E_LIMIT, NULL, NULL,
+                  "the flat proof has premises of premises, %d deep", MOST_NESTED);
     str_add(&w->out, "(proof flat 1\n  ");
     print_term(w, from);
     walk(&f, ref);
     str_add_char(&w->out, ')');
+    w->nested--;
 }
 
 /* ---- API ----------------------------------------------------------------------------------- */

@@ -315,7 +315,7 @@ static char *deep_term(const char *leaf, int depth)
 static void test_depth(void **state)
 {
     (void)state;
-    static const int depths[] = {5000, 100000};
+    static const int depths[] = {3000, 300000};
     for (int k = 0; k < 2; k++) {
         fixture f = {.ctx = eqf_ctx_new(NULL)};
         eqf_op op;
@@ -346,6 +346,13 @@ static void test_depth(void **state)
         assert_int_equal(eqf_proof_check(f.ctx, eqf_text_of(text), eqf_text_of(a), eqf_text_of(b),
                                          &checking, &report),
                          EQF_OK);
+        eqf_text_free(f.ctx, text);
+        const char *const *reasons;
+        size_t n;
+        assert_int_equal(eqf_proof_reasons(p, 1, &reasons, &n), EQF_OK);
+        assert_int_equal(n, 1);
+        assert_string_equal(reasons[0], "given");
+        assert_int_equal(eqf_proof_text(p, EQF_FLAT, &text), EQF_OK);
         eqf_text_free(f.ctx, text);
         eqf_proof_free(p);
         free(a);
