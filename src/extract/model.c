@@ -9,7 +9,7 @@
 
 #include "extract/impl.h"
 
-enum { TILE = 32, WIDE = 128, MOVED = 8, STEPS = 32 };
+enum { TILE = 32, WIDE = 128, ROW = 1024, LARGEST = 4096, MOVED = 8, STEPS = 32 };
 #define OVERLAP 0.3 /* of the smaller of operations and traffic is not hidden */
 
 typedef struct kernel {
@@ -255,6 +255,17 @@ static void limit_rows(const ir_program *p, const ir_node *product, i64 o, work 
             w->lanes[x->axes.at[i].i] = 1;
 }
 
+/* Columns that a tile of the product has beside its computed operand number o. */
+static i64 columns_beside(const ir_program *p, const ir_node *product, i64 o)
+{
+    const ir_node *x = ir_get(p, product->args[o]), *y = ir_get(p, product->args[1 - o]);
+    i64 rows = 1;
+    for (i64 i = 0; i < x->dims.n; i++)
+        if (!ir_has(product->attr.axis, x->dims.at[i]) && !ir_has(y->dims, x->dims.at[i]))
+            rows = MAX(rows, MIN(ir_extent(p, x->dims.at[i]), TILE));
+    return MAX(MIN(LARGEST / rows, ROW), WIDE);
+}
+
 /* Lanes of a tile by atom, as kernels choose them (kernel/lanes.c), roughly. They have wide tiles along what
  * one operand of a product has and the other, which is computed, lacks: it is computed again for each. */
 static void find_lanes(const ir_program *p, work *w)
@@ -267,7 +278,7 @@ static void find_lanes(const ir_program *p, work *w)
             const ir_node *x = ir_get(p, node->args[o]), *y = ir_get(p, node->args[1 - o]);
             for (i64 i = 0; i < y->dims.n && x->op != IR_view; i++)
                 if (!ir_has(x->dims, y->dims.at[i]) && !ir_has(node->attr.axis, y->dims.at[i]))
-                    w->lanes[y->dims.at[i].i] = WIDE;
+                    w->lanes[y->dims.at[i].i] = columns_beside(p, node, o);
         }
     }
     for (i64 k = 0; k < w->terms.n; k++) {
@@ -371,7 +382,7 @@ static kernel cost_of(arena *a, const ir_program *p, u32 root, ir_atoms par, wor
         }
     }
     for (i64 i = 0; i < par.n; i++) {
-        i64 d = par.at[i].i, tile = w->lanes[d] == WIDE ? WIDE : 1;
+        i64 d = par.at[i].i, tile = w->lanes[d] >= WIDE ? w->lanes[d] : 1;
         k.parts *= w->looped[d] ? 1 : (f64)((ir_extent(p, par.at[i]) + tile - 1) / tile);
     }
     return k;

@@ -6,13 +6,13 @@
  * most three dims and few enough elements to stay in the first-level cache. */
 #include "kernel/tiled.h"
 
-enum { LONG = 256, SUMMED = 64, ALONG = 4096, STREAMED = 1 << 16, FEW = 16, COLUMNS = 64, WIDE = 128, ROWS = 32, LARGEST = 4096, VECTOR = 16 };
+enum { LONG = 256, SUMMED = 64, ALONG = 4096, STREAMED = 1 << 16, FEW = 16, COLUMNS = 64, WIDE = 128, ROW = 1024, ROWS = 32, FEW_ROWS = 8, LARGEST = 4096, VECTOR = 16 };
 
 typedef struct roles {
     kn_lower *l;
     bool *seen;        /* by term: part of the kernel */
     bool *referred;    /* by term: in memory, and only products read it, where it lies */
-    bool *streamed;    /* by term: read once, by a product with one row */
+    bool *streamed;    /* by term: read once, by a product with few rows */
     bool *cut;         /* by atom: has an axis here */
     bool *combined;    /* by atom: a loop here runs over it */
     bool *multiplied;  /* by term: a product here is made for it */
@@ -142,10 +142,14 @@ static void limit_product(roles *r, const ir_node *node)
                 at[2][n[2]++] = d;
             }
         }
-    /* what is computed on one side is computed again for each tile of the other's dim */
+    /* what is computed on one side is computed again for each tile of the other's dim; that is long where
+     * a product makes few rows */
+    bool is_made[2] = {r->multiplied[node->args[0].i], r->multiplied[node->args[1].i]};
     for (i64 o = 0; o < 2; o++) {
         bool is_read = x[1 - o]->op == IR_view;
-        keep_one(r, at[o], n[o], is_read ? COLUMNS : WIDE);
+        i64 rows = rows_of(r, at[1 - o], n[1 - o]), most = is_read ? COLUMNS : WIDE;
+        keep_one(r, at[o], n[o], is_made[1 - o] ? MAX(MIN(LARGEST / rows, ROW), WIDE) : most);
+        r->streamed[node->args[o].i] |= is_made[1 - o] && rows <= FEW_ROWS;
         for (i64 i = 0; i < n[o]; i++)
             r->least[at[o][i].i] = MAX(r->least[at[o][i].i], is_read ? VECTOR : WIDE);
     }
@@ -155,7 +159,7 @@ static void limit_product(roles *r, const ir_node *node)
         return;
     /* one row: of the other side each row is a stream, as long as can be, and few at a time */
     i64 along = MAX(rows_of(r, at[2], n[2]), 1);
-    for (i64 i = 0; i < n[1 - one]; i++)
+    for (i64 i = 0; i < n[1 - one] && !is_made[one]; i++)
         limit(r, at[1 - one][i], MIN(MAX(STREAMED / along, FEW), COLUMNS));
     r->streamed[node->args[1 - one].i] = true;
 }
@@ -243,7 +247,7 @@ const i64 *kn_choose_lanes(kn_lower *l, u32 root, const kn_loc *out)
         i64 n = extent(&r, atom);
         bool outer = ir_has(p->nodes.at[root].dims, atom) && kn_stride(out, atom) != 1;
         r.lanes[d] = is_part(&r, atom, false) ? 1
-                     : r.cut[d]               ? fit(n, !outer ? LONG : r.costly[d] ? WIDE : ROWS)
+                     : r.cut[d]               ? fit(n, !outer ? (r.costly[d] ? ROW : LONG) : r.costly[d] ? WIDE : ROWS)
                                               : n;
     }
     for (u32 k = 1; k <= root; k++)

@@ -174,11 +174,58 @@ static void test_uneven_parts(void **state)
     assert_true(tiled > 100);
 }
 
+static i64 products_in(const kn_body *of)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < of->n; i++)
+        n += (of->at[i]->op == KN_dot) + products_in(&of->at[i]->body);
+    return n;
+}
+
+/* Few queries of one head: all columns of what they are summed to are one tile, so that scores are made once. */
+static void test_few_rows(void **state)
+{
+    fixture *f = *state;
+    static const char form[] =
+        "(program row (dims (H 2) %s (D 64) (T 256) (E %d))"
+        " (input q f32 (H%s D)) (input k f32 (H T D)) (input v f32 (H T E))"
+        " (let s (reduce + (tile-matmul (view q :par {H%s D}) (view k :par {H T D}) :axis D) :par D))"
+        " (let m (comp max (reduce max s :axis T))) (let now (run m :par T)) (let p (exp (sub s now)))"
+        " (let c0 (formal 0 f32 {H%s})) (let c1 (formal 0 f32 {H%s E}))"
+        " (let x (formal 1 f32 {H%s})) (let z (formal 2 f32 {H%s}))"
+        " (let ratio (where (finite x) (exp (sub x z)) (const f32 0)))"
+        " (let l (comp + (reduce + p :axis T) (lambda (c0 x z) (mul c0 ratio)) m))"
+        " (let a (comp + (tile-matmul p (view v :par {H T E}) :axis T) (lambda (c1 x z) (mul c1 ratio)) m))"
+        " (let R (loop m l a :par T))"
+        " (output o (comb (div (get R a) (get R l)) :par {H%s E}) (H%s E)))";
+    for (int i = 0; i < 10; i++) {
+        int E = 64 << i % 5, G = i < 5 ? 1 : i < 9 ? 4 : 3;
+        const char *g = G > 1 ? " G" : "", *dim = G > 1 ? arena_printf(f->a, "(G %d)", G) : "";
+        char text[1500];
+        snprintf(text, sizeof text, form, dim, E, g, g, g, g, g, g, g, g);
+        const ir_program *p = ir_read(f->a, "row", text, (i64)strlen(text));
+        bench b = {.ctx = f->ctx, .a = f->a, .p = p};
+        rng r = rng_new(1);
+        b.inputs = bench_inputs(f->a, p, &r);
+        kn_build(f->a, p, (kn_options){64, 2, false, NULL}, &b.plan, &b.kernels);
+        i64 products = 0;
+        for (i64 k = 0; k < b.kernels.n; k++)
+            products += products_in(&b.kernels.at[k]->body);
+        if (products != 2)
+            fail_msg("%d queries, %d columns: %lld products", G, E, (long long)products);
+        tensor want;
+        ir_eval(p, b.inputs, f->a, &want, (ir_eval_options){0});
+        assert_int_equal(bench_run(&b), 0);
+        assert_true(bench_error(&b, 0, &want) <= 1e-5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_derivations),
         cmocka_unit_test(test_uneven_parts),
+        cmocka_unit_test_setup_teardown(test_few_rows, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_visits, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests_name("kernel_tiled", tests, NULL, NULL);
