@@ -40,7 +40,7 @@ static rl_graph *search_graph(arena *a, const ir_program *p, driver_space space,
     rl_graph *g = rl_graph_new(a, p, &graph);
     if (split.inner > 0)
         rl_graph_split_by(g, split.atom, split.inner);
-    rl_graph_saturate(g, NULL);
+    rl_graph_algebra(g);
     rl_graph_tile(g, NULL);
     rl_graph_fuse(g, RL_FUSE_LATE);
     return g;

@@ -76,7 +76,7 @@ static const char *split_text(const searching *s)
                : "";
 }
 
-/* Notes what a phase did; may another follow? */
+/* Notes what a phase did, and the first reason why one ended early; may another follow? */
 static bool note(searching *s, const char *name, f64 started, i64 iterations, i64 matches,
                  eqf_stop stop)
 {
@@ -101,7 +101,8 @@ static bool note(searching *s, const char *name, f64 started, i64 iterations, i6
     out->matches += matches;
     out->bytes = size.bytes;
     out->peak_bytes = size.peak_bytes;
-    out->stop = p->stop;
+    if (!out->stop || strcmp(out->stop, eqf_stop_name(EQF_STOP_SATURATED)) == 0)
+        out->stop = p->stop;
     return more;
 }
 
@@ -148,8 +149,9 @@ static bool algebra(searching *s)
 {
     f64 started = rt_now();
     announce(s, "algebra");
-    eqf_run_report run = rl_graph_saturate(s->graph, NULL);
-    return note(s, "algebra", started, run.iterations, run.matches, run.stop);
+    eqf_run_report run = rl_graph_algebra(s->graph);
+    return note(s, "algebra", started, run.iterations, run.matches, run.stop) ||
+           run.stop == EQF_STOP_NODES; /* what was found by then is tiled */
 }
 
 static bool tiling(searching *s)

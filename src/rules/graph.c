@@ -709,6 +709,17 @@ eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule)
     return rl_run(g, g->rules, schedule);
 }
 
+eqf_run_report rl_graph_algebra(rl_graph *g)
+{
+    eqf_limits all = g->options.limits, own = all;
+    if (own.nodes > 0)
+        own.nodes = MAX(own.nodes / 4, 1);
+    eqf_egraph_set_limits(g->engine, own);
+    eqf_run_report report = rl_graph_saturate(g, NULL);
+    eqf_egraph_set_limits(g->engine, all);
+    return report;
+}
+
 eqf_run_report rl_run(rl_graph *g, const eqf_rules *rules, const eqf_schedule *schedule)
 {
     eqf_run_report report;

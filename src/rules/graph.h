@@ -59,6 +59,9 @@ i64 rl_graph_rule_counts(const rl_graph *g, arena *a, rl_rule_count **out);
 /* Runs the rules until nothing changes or a limit is reached. Throws EQF_E_CONTRADICTION naming the
  * rule and both types. */
 eqf_run_report rl_graph_saturate(rl_graph *g, const eqf_schedule *schedule);
+/* The same before values are tiled, within a quarter of the e-nodes: every value has tiles, and loops
+ * come on top, so that there is something to extract whatever the rules find. */
+eqf_run_report rl_graph_algebra(rl_graph *g);
 /* Declares a split of an atom of the graph's program into `parts` outer positions (fewer when the
  * last ones would be empty), and lets every reduction over it be done part by part: the rules, run
  * again, find what follows. Throws EQF_E_ARGUMENT for parts of fewer than two positions,

@@ -242,6 +242,35 @@ static void test_wide(void **state)
     say(&t);
 }
 
+/* ---- long products ----------------------------------------------------------------------------- */
+
+/* A sum of x0 x1 ... whose factors have some of the dims; which of them come first, and which are
+ * multiplied with each other, are more ways than there are subsets. */
+static void test_factors(void **state)
+{
+    static const char *const dims[][3] = {
+        {"M N", "M", "N"}, {"M N", "M", "M"}, {"M N", "N", "N"}, {"M N", "M N", "M"}};
+    (void)state;
+    trap t;
+    TRY (ctx, t)
+        for (i64 k = 0; k < COUNT_OF(dims); k++) {
+            arena *a = arena_new(ctx, 0);
+            str s = str_new(a);
+            str_add(&s, "(program factors (dims (M 64) (N 32))");
+            for (int i = 0; i < 10; i++)
+                str_printf(&s, " (input x%d f32 (%s))", i, dims[k][i % 3]);
+            str_add(&s, "(let p0 x0)");
+            for (int i = 1; i < 10; i++)
+                str_printf(&s, "(let p%d (mul p%d x%d))", i, i - 1, i);
+            str_add(&s, "(output y (reduce + p9 :axis N)))");
+            i64 nodes = grow(a, "factors", str_text(&s), false, RL_FUSE_NODE).at[FUSED];
+            if (nodes > 1500)
+                fail_msg("%s, %s, %s: %lld e-nodes", dims[k][0], dims[k][1], dims[k][2], (long long)nodes);
+            arena_free(a);
+        }
+    say(&t);
+}
+
 /* ---- the written programs --------------------------------------------------------------------- */
 
 /* The same text with extents 2, 3, 4 ..., equal ones equal. */
@@ -313,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_factors),
         cmocka_unit_test(test_programs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
