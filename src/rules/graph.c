@@ -1,6 +1,7 @@
 /* The tensor language on the engine: operators, payloads, leaves, types. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "egraph/rules.h"
 #include "ir/type.h"
@@ -383,6 +384,24 @@ eqf_head rl_number_head(rl_graph *g, dtype t, f64 value)
 {
     return dtype_is_float(t) ? number_head(g, t, value == 0 ? 0 : value, 0)
                              : number_head(g, t, 0, (i64)value);
+}
+
+void rl_add_number(rl_graph *g, const char *text)
+{
+    char *end;
+    const char *type = strchr(text, ':');
+    if (text[0] != '#')
+        return;
+    if (!type) {
+        f64 value = strtod(text + 1, &end);
+        if (end > text + 1 && !*end)
+            number_head(g, g->real, value, 0);
+        return;
+    }
+    dtype t = dtype_find(type + 1);
+    i64 value = strtoll(text + 1, &end, 10);
+    if (end == type && t != DT_NONE && !dtype_is_float(t))
+        number_head(g, t, 0, value);
 }
 
 static bool is_folded(const rl_graph *g, const ir_port *port, i64 input)

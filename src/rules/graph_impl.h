@@ -83,6 +83,8 @@ dtype rl_graph_dtype(const rl_graph *g, dtype t);
 i64 rl_component_set(const rl_graph *g, eqf_class *comps, i64 n);
 eqf_head rl_operator_head(rl_graph *g, ir_op op, ir_reducer reducer, i64 arity, u32 payload);
 eqf_head rl_number_head(rl_graph *g, dtype t, f64 value);
+/* Makes the number with this text a leaf, when there is one. */
+void rl_add_number(rl_graph *g, const char *text);
 const rl_leaf *rl_leaf_of(const rl_graph *g, eqf_head head);
 eqf_head rl_leaf_head(rl_graph *g, const char *name, rl_leaf leaf);
 eqf_head rl_const_head(rl_graph *g, const ir_node *node);

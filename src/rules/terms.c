@@ -177,6 +177,8 @@ static u32 read(rl_terms *t, const sx *x)
     if (x->kind == SX_SYMBOL || x->kind == SX_STRING) {
         eqf_head head;
         rl_must(t->g, eqf_head_symbol(t->g->lang, (eqf_text){x->text, (size_t)x->n}, &head));
+        if (!rl_leaf_of(t->g, head)) /* a number that the program does not have */
+            rl_add_number(t->g, x->text);
         return rl_terms_leaf(t, head);
     }
     if (x->kind != SX_LIST || x->n < 2 || x->at[0]->kind == SX_LIST)

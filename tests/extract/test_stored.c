@@ -7,18 +7,29 @@
 #include "rules/values.h"
 #include "rules/wide.h"
 
-static ex_report candidates_of(arena *a, const ir_program *p)
+static rl_graph_options options_of(arena *a)
 {
     rl_graph_options o = {.rules = rl_ruleset_shipped(a),
                           .fp = RL_REASSOCIATED,
                           .limits = eqf_limits_default()};
     o.limits.seconds = -1;
-    rl_graph *g = rl_graph_new(a, p, &o);
+    return o;
+}
+
+static rl_graph *searched(arena *a, const ir_program *p, const rl_graph_options *o)
+{
+    rl_graph *g = rl_graph_new(a, p, o);
     rl_graph_saturate(g, NULL);
     rl_graph_tile(g, NULL);
     assert_int_equal(rl_graph_fuse(g, RL_FUSE_LATE).stop, EQF_STOP_SATURATED);
+    return g;
+}
+
+static ex_report candidates_of(arena *a, const ir_program *p)
+{
+    rl_graph_options o = options_of(a);
     ex_options x = {.most = 200};
-    return ex_search(a, g, &x);
+    return ex_search(a, searched(a, p, &o), &x);
 }
 
 static void check_values(fixture *f, const ir_program *p, const char *name)
@@ -191,6 +202,50 @@ static void random_values(void **state)
         fail_msg("%s", last_diag(f).message);
 }
 
+/* Some candidates of each program are derived, and replayed by a graph that knows both alone. */
+static void check_derived(fixture *f, const ir_program *p, const char *name)
+{
+    arena *a = arena_child(f->a);
+    rl_graph_options o = options_of(a);
+    o.explain = true;
+    rl_graph *g = searched(a, p, &o);
+    ex_options x = {.most = 4};
+    ex_report r = ex_search(a, g, &x);
+    for (i64 i = 0; i < r.n; i++) {
+        const char *why = "", *text = rl_graph_derive(g, a, r.at[i].program, &why);
+        if (!text)
+            fail_msg("%s, candidate %lld: %s", name, (long long)i, why);
+        i64 n = (i64)strlen(text);
+        eqf_check_report report = rl_replay(a, p, r.at[i].program, &o, "derivation", text, n,
+                                            sx_read(a, "derivation", text, n)->at[0]);
+        assert_int_equal(report.assumptions, 0);
+    }
+    arena_free(a);
+}
+
+/* On the way there may be numbers that neither program has. */
+static void check_derivations(fixture *f, const void *arg)
+{
+    static const char text[] =
+        "(program numbers (dims (A 2) (B 3) (D 5)) (input x f32 (B D)) (input p f32 ()) "
+        "(parameter z f32 (A D)) (let u (sub z (div (reduce + z :axis {A D}) 10))) "
+        "(let n (mul u (rsqrt (add (div (reduce + (square u) :axis {A D}) 10) 1e-5)))) "
+        "(let t (matmul p x :axis B)) (let s (add n -1.5)) "
+        "(output y0 s (A D)) (output y1 (matmul (matmul s t :axis {A D}) t :axis D) ()) "
+        "(output y2 (reduce + n :axis D) (A)))";
+    (void)arg;
+    check_derived(f, ir_read(f->a, "numbers", text, sizeof text - 1), "numbers");
+    for (u64 seed = 1; seed <= 40; seed++)
+        check_derived(f, wide_program(f->a, seed), arena_printf(f->a, "seed %d", (int)seed));
+}
+
+static void derivations(void **state)
+{
+    fixture *f = *state;
+    if (attempt(f, check_derivations, NULL) != EQF_OK)
+        fail_msg("%s: %s", last_diag(f).place, last_diag(f).message);
+}
+
 /* A window as one mask inside another: the loop may visit what each of them leaves, or what both do. */
 static void check_window(fixture *f, const void *arg)
 {
@@ -223,6 +278,7 @@ static void the_shortest_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(values), TEST(stored_where_it_is_used), TEST(made_once),
-                                       TEST(the_shortest_list), TEST(tables), TEST(random_values)};
+                                       TEST(the_shortest_list), TEST(tables), TEST(random_values),
+                                       TEST(derivations)};
     return cmocka_run_group_tests_name("stored", tests, NULL, NULL);
 }
