@@ -102,8 +102,7 @@ void kt_remember(tiler *t, u32 k, tile x)
     vec_push(t->a, &t->trail, ((known){k, t->depth}));
 }
 
-/* Forgets what was computed inside the loop that ends. */
-static void forget(tiler *t)
+void kt_forget(tiler *t)
 {
     while (t->trail.n > 0 && t->trail.at[t->trail.n - 1].depth > t->depth) {
         u32 k = t->trail.at[--t->trail.n].term;
@@ -534,7 +533,7 @@ static void walk_inside(tiler *t, loops *l, i64 axis, tile *state, kn_affine at,
     t->at[d.i] = at;
     walk(t, l, axis + 1, state);
     t->depth--;
-    forget(t);
+    kt_forget(t);
     t->open[d.i] = false;
 }
 

@@ -128,6 +128,88 @@ static const char *name_of(tiler *t, u32 root)
     return s.n > 0 ? str_text(&s) : "tiles";
 }
 
+/* ---- axes of the result ---------------------------------------------------------------------- */
+
+/* Axes whose short last tile is a place of its own: more, and there is more code than that is worth. */
+enum { PEELED = 2 };
+
+typedef struct nest {
+    tiler *t;
+    u32 root;
+    const kn_loc *out;
+    const kn_operand *to;
+    kn_walk *walks; /* outermost first */
+    const ir_atom *of;
+    const bool *combined; /* below the root too */
+    i64 n, peeled;
+} nest;
+
+static void open_axis(nest *x, i64 i);
+
+/* Tiles of axis i that begin at `at`. */
+static void open_inside(nest *x, i64 i, kn_affine at, bool is_whole)
+{
+    tiler *t = x->t;
+    ir_atom d = x->of[i];
+    t->depth++;
+    t->at[d.i] = at;
+    t->open[d.i] = true;
+    t->whole[d.i] = is_whole;
+    open_axis(x, i + 1);
+    t->open[d.i] = t->whole[d.i] = false;
+    t->depth--;
+    kt_forget(t);
+}
+
+/* The whole tiles of axis i, and then the short one; where parts run side by side, the last one's. */
+static void open_peeled(nest *x, i64 i)
+{
+    tiler *t = x->t;
+    kn_maker *m = &t->j.m;
+    const kn_walk *w = &x->walks[i];
+    i64 whole = w->extent / w->tile * w->tile;
+    kn_affine from = kn_affine_add(t->a, kn_const_affine(0), w->part, w->chunk * w->tile);
+    kn_var v;
+    kn_loop(m, from, w->grid > 1 ? w->chunk : w->chunk - 1, w->tile, w->grid > 1 ? whole : 0, NULL, 0, &v,
+            NULL);
+    open_inside(x, i, kn_affine_add(t->a, kn_const_affine(0), v, 1), true);
+    kn_end(m, NULL, NULL);
+    kn_affine at = kn_const_affine(whole);
+    if (w->grid > 1) { /* begins there in the last part, and past the end in others */
+        at.base += (w->grid - 1) * w->tile;
+        kn_loop(m, kn_affine_add(t->a, at, w->part, -w->tile), 1, w->tile, w->extent, NULL, 0, &v, NULL);
+        at = kn_affine_add(t->a, kn_const_affine(0), v, 1);
+    }
+    open_inside(x, i, at, false);
+    if (w->grid > 1)
+        kn_end(m, NULL, NULL);
+}
+
+/* The axes of the result from number i on, and what is stored inside. Before a loop, what can be
+ * computed outside is. */
+static void open_axis(nest *x, i64 i)
+{
+    tiler *t = x->t;
+    if (i == x->n) {
+        store(t, x->root, x->out, x->to);
+        return;
+    }
+    kn_walk *w = &x->walks[i];
+    bool is_short = w->extent > w->tile && w->extent % w->tile != 0 && !x->combined[i] &&
+                    !kn_ragged_split(t->l, x->of[i]);
+    if (w->chunk > 1 || is_short)
+        kt_hoist(t, &x->root, 1, true);
+    if (is_short && x->peeled < PEELED) {
+        x->peeled++;
+        open_peeled(x, i);
+        x->peeled--;
+        return;
+    }
+    kn_walk_open(&t->j.m, w);
+    open_inside(x, i, w->index, false);
+    kn_walk_close(&t->j.m, w);
+}
+
 void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
 {
     const ir_node *node = &l->p->nodes.at[term];
@@ -161,7 +243,7 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     i64 n = par.n, outer = 0;
     kn_walk *walks = NEW_N(l->a, kn_walk, n + 1);
     ir_atom *of = NEW_N(l->a, ir_atom, n + 1);
-    bool *combined = NEW_N(l->a, bool, n + 1);
+    bool *combined = NEW_N(l->a, bool, n + 1), *combined_of = NEW_N(l->a, bool, n + 1);
     for (i64 i = 0; i < n; i++)
         combined[i] = is_combined(&t, l->a, root, order[i]);
     i64 inner = n;
@@ -170,24 +252,15 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
             if (combined[i] == (pass == 1)) {
                 walks[outer] = (kn_walk){.extent = ir_extent(l->p, order[i]),
                                          .tile = t.lanes[order[i].i]};
+                combined_of[outer] = combined[i];
                 of[outer++] = order[i];
                 inner -= pass;
             }
     i64 work = ir_node_flops(l->p, (ir_term){root}) + ir_count_elements(l->p, node->dims);
     kn_walk_grid(&t.j.m, walks, inner, kn_part_count(l, MAX(work, 65536 * l->o.threads)));
     kn_walk_grid(&t.j.m, walks + inner, n - inner, 1);
-    for (i64 i = 0; i < n; i++) {
-        bool loops_here = walks[i].chunk > 1;
-        if (loops_here)
-            kt_hoist(&t, &root, 1, true);
-        kn_walk_open(&t.j.m, &walks[i]);
-        t.depth += loops_here;
-        t.at[of[i].i] = walks[i].index;
-        t.open[of[i].i] = true;
-    }
-    store(&t, root, &out, &to);
-    for (i64 i = n - 1; i >= 0; i--)
-        kn_walk_close(&t.j.m, &walks[i]);
+    nest x = {&t, root, &out, &to, walks, of, combined_of, n, 0};
+    open_axis(&x, 0);
     term_list all = kt_below(&t, l->a, &root, 1);
     for (i64 i = 0; i < all.n; i++)
         if (!kt_is_in_memory(&t, all.at[i]))

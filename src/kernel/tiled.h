@@ -112,6 +112,7 @@ bool kt_is_loop(const tiler *t, u32 k);
 /* Terms below the roots (with them), each once, ascending; not what is in memory. */
 term_list kt_below(const tiler *t, arena *a, const u32 *roots, i64 n);
 void kt_remember(tiler *t, u32 k, tile x); /* until the loop around this place ends */
+void kt_forget(tiler *t);                   /* what was remembered inside the loop that ends */
 bool kt_is_ready(const tiler *t, u32 k);   /* can it be computed here? */
 /* Runs every loop below the roots that can be run here. */
 void kt_settle(tiler *t, const u32 *roots, i64 n);
