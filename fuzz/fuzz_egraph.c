@@ -1,9 +1,10 @@
 /* Fuzz target of the e-graph engine: suites (the reader of terms, rules, cases and families, then a
- * short bounded run with proofs), extraction-gym JSON and proofs. The first byte picks one.
- */
+ * short bounded run with proofs), extraction-gym JSON and proofs, after a NUL with rules of their own
+ * before it. The first byte picks one. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "eqf_egraph.h"
 
@@ -34,6 +35,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     } else {
         eqf_checking given = {.rules = eqf_text_of("(rule c (+ ?a ?b) => (+ ?b ?a))")};
         eqf_check_report report;
+        const char *split = n > 1 ? memchr(text.at, 0, text.n) : NULL;
+        if (split) {
+            given.rules = (eqf_text){text.at, (size_t)(split - text.at)};
+            text = (eqf_text){split + 1, text.n - given.rules.n - 1};
+        }
         eqf_proof_check(ctx, text, eqf_text_of("(+ x y)"), eqf_text_of("(+ y z)"), &given,
                         &report);
     }

@@ -93,7 +93,7 @@ static const char *atom_of(checker *c, const sx *x)
         REFUSE(c, x, "expected an atom");
     if (x->kind == SX_INT)
         return arena_printf(c->a, "#%lld", (long long)x->i);
-    if (x->kind == SX_FLOAT && x->f == (f64)(i64)x->f && x->f < 9e18 && x->f > -9e18)
+    if (x->kind == SX_FLOAT && x->f < 9e18 && x->f > -9e18 && x->f == (f64)(i64)x->f)
         return arena_printf(c->a, "#%lld", (long long)x->f);
     if (x->kind == SX_FLOAT)
         return arena_printf(c->a, "#%.17g", x->f);
@@ -125,8 +125,8 @@ static u32 instantiate(checker *c, const sx *x, const bindings *b, const sx *at)
     }
     if (x->kind != SX_LIST)
         return add_term(c, atom_of(c, x), 0, NULL);
-    if (x->n == 0)
-        REFUSE(c, at, "an empty term");
+    if (x->n == 0 || x->at[0]->kind == SX_LIST)
+        REFUSE(c, at, "a term begins with the name of its operator");
     u32 *kids = NEW_N(c->a, u32, x->n);
     for (i64 i = 1; i < x->n; i++)
         kids[i - 1] = instantiate(c, x->at[i], b, at);
@@ -198,14 +198,57 @@ static const char *text_of(const checker *c, u32 t)
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
+static bool guard_has_shape(const sx *g)
+{
+    if (g->kind != SX_LIST || g->n == 0 || g->at[0]->kind != SX_SYMBOL)
+        return false;
+    bool all = true;
+    for (i64 i = 1; i < g->n && sx_is(g->at[0], "and"); i++)
+        all = all && guard_has_shape(g->at[i]);
+    if (sx_is(g->at[0], "and"))
+        return all;
+    return sx_is(g->at[0], "eq") || sx_is(g->at[0], "distinct") ? g->n == 3 : g->n <= 9;
+}
+
+/* (multi NAME (?v P ...) ... => (?v P ...) ... KEYWORDS): where the keywords begin, 0: it is none. */
+static i64 multi_shape(const sx *r)
+{
+    i64 arrow = 0, i = 2;
+    for (; i < r->n && (r->at[i]->kind == SX_LIST || (!arrow && sx_is(r->at[i], "=>"))); i++) {
+        const sx *side = r->at[i];
+        if (side->kind != SX_LIST)
+            arrow = i;
+        else if (side->n < (arrow ? 2 : 1) || !is_variable(side->at[0]))
+            return 0;
+    }
+    return arrow > 2 && i > arrow + 1 ? i : 0;
+}
+
+/* What is taken apart later has the parts. The rules come from whoever asks, but as text. */
+static void check_shape(const checker *c, const sx *r)
+{
+    bool rule = sx_is_form(r, "rule"), dynamic = sx_is_form(r, "dynamic");
+    i64 end = 0;
+    if (rule || dynamic)
+        end = r->n >= 5 && (sx_is(r->at[3], "=>") || (rule && sx_is(r->at[3], "<=>"))) ? 5 : 0;
+    else if (sx_is_form(r, "multi"))
+        end = multi_shape(r);
+    bool good = end && r->at[1]->kind != SX_LIST && (r->n - end) % 2 == 0 &&
+                !(dynamic && r->at[4]->kind != SX_SYMBOL);
+    for (i64 i = end; good && i < r->n; i += 2) {
+        good = r->at[i]->kind == SX_SYMBOL && r->at[i]->text[0] == ':' &&
+               (!sx_is(r->at[i], ":when") || guard_has_shape(r->at[i + 1]));
+    }
+    if (!good)
+        sx_throw(c->ctx, "rules", r, "this is no rule");
+}
+
 static const sx *find_rule(checker *c, const char *name, bool *reverse)
 {
     size_t n = strlen(name);
     bool rev = n > 4 && strcmp(name + n - 4, "-rev") == 0;
     for (i64 i = 0; i < c->rules->n; i++) {
         const sx *r = c->rules->at[i];
-        if (r->kind != SX_LIST || r->n < 4 || r->at[1]->kind == SX_LIST)
-            continue;
         const char *own = r->at[1]->text;
         *reverse = false;
         if (strcmp(own, name) == 0)
@@ -257,8 +300,6 @@ static void check_guard(checker *c, const sx *g, const bindings *b, premises *p,
         use_premise(c, p, x, y, at);
         return;
     }
-    if (g->kind != SX_LIST || g->n < 1 || g->n > 9)
-        REFUSE(c, at, "the rule has a malformed guard");
     const char *args[8];
     u32 value[8];
     for (i64 i = 1; i < g->n; i++) {
@@ -372,11 +413,29 @@ static void check_rule(checker *c, const sx *cite, bindings *b, premises *p, u32
     }
     if (p->next != p->n)
         REFUSE(c, cite, "there are premises that %s does not have", cite->at[1]->text);
+    for (i64 i = 0; i < b->n; i++) {
+        if (!mentions(r, b->at[i].name))
+            REFUSE(c, cite, "%s has no variable %s", cite->at[1]->text, b->at[i].name);
+    }
+}
+
+/* Reads (?VARIABLE TERM); `value` is the term. */
+static void bind(checker *c, bindings *b, const sx *y, u32 value)
+{
+    if (find_binding(b, y->at[0]->text))
+        REFUSE(c, y, "variable %s is given twice", y->at[0]->text);
+    vec_push(c->a, b, (binding){y->at[0]->text, value});
+}
+
+static void check_binding(const checker *c, const sx *y)
+{
+    if (y->kind != SX_LIST || y->n != 2 || !is_variable(y->at[0]))
+        REFUSE(c, y, "expected (?VARIABLE TERM)");
 }
 
 static void check_axiom(checker *c, const sx *cite, u32 from, u32 to)
 {
-    if (cite->n < 2 || cite->at[1]->kind == SX_LIST)
+    if (cite->n < 2 || cite->at[1]->kind == SX_LIST) /* a flat one has a direction, too */
         REFUSE(c, cite, "expected (axiom REASON)");
     const char *reason = cite->at[1]->text;
     for (i64 i = 0; i < c->axioms->n; i++) {
@@ -452,7 +511,7 @@ static proved shared_ref(checker *c, const sx *x)
 static void define_term(checker *c, const sx *x)
 {
     i64 id;
-    if (x->n < 3)
+    if (x->n < 3 || x->at[2]->kind == SX_LIST)
         REFUSE(c, x, "expected (t ID HEAD CHILD ...)");
     shared_id(c, x->at[1], &id);
     u32 *kids = NEW_N(c->a, u32, x->n);
@@ -473,12 +532,9 @@ static void shared_rule(checker *c, const sx *x, const sx *cite, u32 from, u32 t
     bindings b = {0};
     for (i64 i = 3; i < cite->n; i++) {
         const sx *y = cite->at[i];
-        if (y->kind != SX_LIST || y->n != 2 || !is_variable(y->at[0]))
-            REFUSE(c, y, "expected (?VARIABLE TERM)");
-        binding one = {y->at[0]->text, y->at[1]->kind == SX_INT
-                                           ? shared_term(c, y->at[1])
-                                           : instantiate(c, y->at[1], NULL, y)};
-        vec_push(c->a, &b, one);
+        check_binding(c, y);
+        bind(c, &b, y, y->at[1]->kind == SX_INT ? shared_term(c, y->at[1])
+                                                : instantiate(c, y->at[1], NULL, y));
     }
     proved *refs = NEW_N(c->a, proved, x->n);
     premises p = {refs, x->n - 5, 0};
@@ -522,11 +578,13 @@ static void define_step(checker *c, const sx *x)
     const sx *cite = x->at[4];
     if (sx_is_form(cite, "rule"))
         shared_rule(c, x, cite, from, to);
-    else if (sx_is_form(cite, "axiom"))
+    else if (x->n > 5)
+        REFUSE(c, x->at[5], "only a rule has premises");
+    else if (sx_is_form(cite, "axiom") && cite->n == 2)
         check_axiom(c, cite, from, to);
     else if (sx_is_form(cite, "congruence"))
         shared_congruence(c, cite, from, to);
-    else if (sx_is_form(cite, "swap"))
+    else if (sx_is_form(cite, "swap") && cite->n == 1)
         check_swap(c, cite, from, to);
     else if (sx_is_form(cite, "chain"))
         shared_chain(c, cite, from, to);
@@ -600,7 +658,9 @@ static void flat_step(checker *c, const sx *by, u32 from, u32 to)
             to = t;
         }
     }
-    if (sx_is_form(cite, "swap")) {
+    if (!sx_is_form(cite, "rule") && by->n != 3)
+        REFUSE(c, by, "only a rule has premises");
+    if (sx_is_form(cite, "swap") && cite->n == 1) {
         check_swap(c, cite, from, to);
     } else if (sx_is_form(cite, "axiom") && cite->n == 3) {
         check_axiom(c, cite, from, to);
@@ -608,10 +668,8 @@ static void flat_step(checker *c, const sx *by, u32 from, u32 to)
         bindings b = {0};
         for (i64 i = 4; i < cite->n; i++) {
             const sx *y = cite->at[i];
-            if (y->kind != SX_LIST || y->n != 2 || !is_variable(y->at[0]))
-                REFUSE(c, y, "expected (?VARIABLE TERM)");
-            binding one = {y->at[0]->text, instantiate(c, y->at[1], NULL, y)};
-            vec_push(c->a, &b, one);
+            check_binding(c, y);
+            bind(c, &b, y, instantiate(c, y->at[1], NULL, y));
         }
         proved *refs = NEW_N(c->a, proved, by->n);
         premises p = {refs, by->n - 3, 0};
@@ -689,6 +747,8 @@ eqf_status eqf_proof_check(eqf_ctx *ctx, eqf_text proof, eqf_text a, eqf_text b,
         c->given = checking;
         vec_push(mem, &c->terms, (term){0});
         c->rules = read_text(c, "rules", checking->rules);
+        for (i64 i = 0; i < c->rules->n; i++)
+            check_shape(c, c->rules->at[i]);
         c->axioms = read_text(c, "axioms", checking->axioms);
         const sx *all = read_text(c, "proof", proof);
         if (all->n != 1 || !sx_is_form(all->at[0], "proof") || all->at[0]->n < 4 ||

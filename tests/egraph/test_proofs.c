@@ -298,6 +298,59 @@ static void test_either_order(void **state)
     }
 }
 
+/* A proof has nothing to spare: what no step needs is refused, and so are rules that are none. */
+static void test_spare(void **state)
+{
+    (void)state;
+#define RULE "(rule r (f ?x) => ?x)"
+#define TERMS "(proof shared 1 (t 1 a) (t 2 f 1) "
+#define CLAIM " (claim 2 1 1))"
+    static const struct {
+        eqf_status status;
+        const char *rules, *proof;
+    } cases[] = {
+        {EQF_OK, RULE, TERMS "(s 1 2 1 (rule \"r\" 0 (?x 1)))" CLAIM},
+        {EQF_OK, RULE, "(proof flat 1 (f a) (by (rule \"r\" 0 => (?x a)) ()) a)"},
+        {EQF_OK, RULE, TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_MISMATCH, RULE, TERMS "(s 1 2 1 (rule \"r\" 0 (?x 1) (?x 1)))" CLAIM},
+        {EQF_E_MISMATCH, RULE, TERMS "(s 1 2 1 (rule \"r\" 0 (?x 1) (?y 1)))" CLAIM},
+        {EQF_E_MISMATCH, RULE, TERMS "(s 1 2 1 (rule \"r\" 0 (?x 1)) 1)" CLAIM},
+        {EQF_E_MISMATCH, RULE, TERMS "(s 1 2 1 (axiom \"ax\") 0)" CLAIM},
+        {EQF_E_MISMATCH, RULE, TERMS "(s 1 2 1 (axiom \"ax\" =>))" CLAIM},
+        {EQF_E_MISMATCH, RULE, TERMS "(t 3 (f) 1) (s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_MISMATCH, RULE, "(proof flat 1 (f a) (by (rule \"r\" 0 => (?x a) (?x a)) ()) a)"},
+        {EQF_E_MISMATCH, RULE, "(proof flat 1 (f a) (by (rule \"r\" 0 => (?x a) (?z b)) ()) a)"},
+        {EQF_E_MISMATCH, RULE, "(proof flat 1 (f a) (by (axiom \"ax\" =>) () same) a)"},
+        {EQF_E_MISMATCH, RULE, "(proof flat 1 (f a) (by (rule \"r\" 0 => (?x a)) ()) ((a)))"},
+        {EQF_E_PARSE, "(rule r (f ?x) =>)", TERMS "(s 1 2 1 (rule \"r\" 0 (?x 1)))" CLAIM},
+        {EQF_E_PARSE, "(rule r (f ?x) ?x ?x)", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(rile r (f ?x) => ?x)", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(rule (r) (f ?x) => ?x)", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(dynamic r (f ?x) => (g))", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(multi r (?a (f ?x)))", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(multi r => (?a (f ?x)))", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(multi r (?a (f ?x)) => (?a))", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(multi r () => (?a ?a))", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(rule r (f ?x) => ?x :when)", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(rule r (f ?x) => ?x :when ?x)", TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(rule r (f ?x) => ?x :when (distinct ?x))",
+         TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+        {EQF_E_PARSE, "(rule r (f ?x) => ?x :when (and (eq ?x)))",
+         TERMS "(s 1 2 1 (axiom \"ax\"))" CLAIM},
+    };
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        eqf_checking given = {.rules = eqf_text_of(cases[i].rules),
+                              .axioms = eqf_text_of("(axiom ax (f a) a)")};
+        eqf_check_report report;
+        eqf_status s = eqf_proof_check(ctx, eqf_text_of(cases[i].proof), eqf_text_of("(f a)"),
+                                       eqf_text_of("a"), &given, &report);
+        if (s != cases[i].status)
+            fail_msg("%s for %s %s", eqf_status_name(s), cases[i].rules, cases[i].proof);
+    }
+    eqf_ctx_free(ctx);
+}
+
 /* (f (f ... leaf)) as a shared-term. */
 static char *deep_term(const char *leaf, int depth)
 {
@@ -371,6 +424,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_accepts),
                                        cmocka_unit_test(test_tampered),
                                        cmocka_unit_test(test_same),
+                                       cmocka_unit_test(test_spare),
                                        cmocka_unit_test(test_one_class),
                                        cmocka_unit_test(test_either_order),
                                        cmocka_unit_test(test_depth)};
