@@ -259,8 +259,12 @@ typedef struct machine {
     u32 body;       /* what it combines; 0: a reducer term does */
     u8 reducer;
     ir_atoms axes;  /* inside the loop */
-    i64 first, n;   /* among what is carried */
+    i64 first, n;   /* among what is carried; of a sum 2: it and what its roundings have lost */
 } machine;
+
+/* Rolling sums over more tiles keep what roundings lose: otherwise their error would grow with every tile, and
+ * more than where results are known before. */
+#define MOST_LOSSY 128
 
 typedef struct loops {
     ir_atoms par;
@@ -308,6 +312,15 @@ static tile accumulator_shape(tiler *t, u32 body, ir_reducer r)
     return kt_shape_of(t, body, node->dims, node->axes);
 }
 
+static bool keeps_losses(const tiler *t, const loops *l, const ir_node *node)
+{
+    f64 tiles = 1;
+    for (i64 i = 0; i < l->par.n; i++)
+        tiles *= (f64)kt_tiles_of(t, l->par.at[i]);
+    return node->op == IR_comp && node->arg_count > 2 && node->attr.reducer == IR_SUM &&
+           kt_wide((dtype)node->dtype) == DT_f32 && tiles > MOST_LOSSY;
+}
+
 static void add_machine(tiler *t, loops *l, u32 term)
 {
     const ir_node *node = kt_node_of(t, term);
@@ -338,6 +351,10 @@ static void add_machine(tiler *t, loops *l, u32 term)
         kt_extents(t, &state, x.axes, shape);
         state.v = kn_state(m, (ir_reducer)x.reducer, kt_wide((dtype)node->dtype), state.n, shape);
         vec_push(t->a, &l->carried, state);
+        if (keeps_losses(t, l, node)) {
+            vec_push(t->a, &l->carried, state);
+            x.n = 2;
+        }
         vec_push(t->a, &l->bodies, x.body);
     }
     vec_push(t->a, &l->machines, x);
@@ -408,6 +425,43 @@ static tile live_count(tiler *t, const loops *l, dtype type)
     return n;
 }
 
+/* What was accumulated, when the results that it uses go from the old ones to those now. */
+static tile transport(tiler *t, loops *l, const ir_node *comp, const machine *x, tile state, const tile *old,
+                      const tile *now)
+{
+    i64 n = comp->arg_count - 2;
+    tile *args = NEW_N(t->a, tile, 1 + 2 * n), moved;
+    args[0] = state;
+    for (i64 i = 0; i < n; i++) {
+        args[1 + i] = result_of(t, l, comp->args[2 + i].i, old);
+        args[1 + n + i] = result_of(t, l, comp->args[2 + i].i, now);
+    }
+    kt_apply(t, comp->args[1].i, args, x->axes, &moved);
+    state.v = kt_arrange(t, moved, &state, x->axes);
+    return state;
+}
+
+/* A sum and what it lost, which is brought in with the next tile (Kahan). Transports distribute over sums,
+ * so that they move both. */
+static void take_exactly(tiler *t, loops *l, const machine *x, const tile *old, tile *now)
+{
+    kn_maker *m = &t->j.m;
+    const ir_node *comp = kt_node_of(t, x->term);
+    tile sum = transport(t, l, comp, x, old[x->first], old, now), *to = &now[x->first];
+    tile lost = transport(t, l, comp, x, old[x->first + 1], old, now);
+    bool is_product = kt_node_of(t, x->body)->op == IR_tile_matmul && !is_done(t, x->body);
+    tile next = is_product ? kt_multiply(t, &t->outside, x->body, NULL) : kt_value(t, &t->outside, x->body);
+    kn_value y = kn_ew(m, IR_add, (kn_value[]){kt_arrange(t, next, to, x->axes), lost.v}, 2);
+    to->v = kn_ew(m, IR_add, (kn_value[]){sum.v, y}, 2);
+    kn_value gained = kn_ew(m, IR_sub, (kn_value[]){to->v, sum.v}, 2);
+    kn_value rest = kn_ew(m, IR_sub, (kn_value[]){y, gained}, 2);
+    kn_value is_number = kn_ew(m, IR_eq, (kn_value[]){rest, rest}, 2); /* of infinities it is none */
+    i64 shape[KN_RANK];
+    kt_extents(t, to, x->axes, shape);
+    kn_value none = kn_state(m, IR_SUM, DT_f32, to->n, shape);
+    to[1].v = kn_ew(m, IR_where, (kn_value[]){is_number, rest, none}, 3);
+}
+
 /* One accumulator takes the tile in: state becomes its new one. */
 static void take(tiler *t, loops *l, const machine *x, const tile *old, tile *now)
 {
@@ -434,17 +488,12 @@ static void take(tiler *t, loops *l, const machine *x, const tile *old, tile *no
         return;
     }
     tile state = old[x->first];
-    if (node->op == IR_comp && node->arg_count > 1) {
-        i64 n = node->arg_count - 2;
-        tile *args = NEW_N(t->a, tile, 1 + 2 * n), moved;
-        args[0] = state;
-        for (i64 i = 0; i < n; i++) {
-            args[1 + i] = result_of(t, l, node->args[2 + i].i, old);
-            args[1 + n + i] = result_of(t, l, node->args[2 + i].i, now);
-        }
-        kt_apply(t, node->args[1].i, args, x->axes, &moved);
-        state.v = kt_arrange(t, moved, &state, x->axes);
+    if (x->n == 2) {
+        take_exactly(t, l, x, old, now);
+        return;
     }
+    if (node->op == IR_comp && node->arg_count > 1)
+        state = transport(t, l, node, x, state, old, now);
     ir_reducer r = (ir_reducer)x->reducer;
     tile *to = &now[x->first];
     if (kt_node_of(t, x->body)->op == IR_tile_matmul && r == IR_SUM && !is_done(t, x->body)) {

@@ -84,6 +84,15 @@ static const char *const LONG[] = {
     " (output S (matmul X Y :axis {K}) (M N)) (output T (matmul Z Y :axis {K}) (N)))",
     "(program p (dims (K 20011) (M 70) (N 50)) (input X f32 (M K)) (parameter Y f32 (N K))\n"
     " (output S (matmul X Y :axis {K}) (M N)))",
+    /* results so far: what was summed moves along, over two thousand tiles */
+    "(program rolling (dims (D 2) (T 131072) (E 16)) (input q f32 (D)) (input k f32 (T D)) (input v f32 (T E))"
+    " (let s (reduce + (tile-matmul (view q :par D) (view k :par {T D}) :axis D) :par D))"
+    " (let m (comp max (reduce max s :axis T))) (let now (run m :par T)) (let p (exp (sub s now)))"
+    " (let c0 (formal 0 f32 {})) (let c1 (formal 0 f32 E)) (let x (formal 1 f32 {})) (let z (formal 2 f32 {}))"
+    " (let ratio (where (finite x) (exp (sub x z)) (const f32 0)))"
+    " (let l (comp + (reduce + p :axis T) (lambda (c0 x z) (mul c0 ratio)) m))"
+    " (let a (comp + (tile-matmul p (view v :par {T E}) :axis T) (lambda (c1 x z) (mul c1 ratio)) m))"
+    " (let R (loop m l a :par T)) (output o (comb (div (get R a) (get R l)) :par E) (E)))",
 };
 
 typedef struct unit {
