@@ -16,8 +16,9 @@ typedef struct map_detail { /* of a slice */
 } map_detail;
 
 /* Most numbers lie anywhere. Some are equal now and then, and midway between whole ones, for
- * comparisons and roundings; some lie at the numbers that the rule has, which may be thresholds. */
-typedef enum source { ANYWHERE, ON_A_GRID, AT_NUMBERS } source;
+ * comparisons and roundings; some lie at the numbers that the rule has, which may be thresholds;
+ * integers may also be so large that they wrap. */
+typedef enum source { ANYWHERE, ON_A_GRID, AT_NUMBERS, LARGE } source;
 
 typedef struct instance {
     i64 n;
@@ -198,6 +199,8 @@ static bool draw(lab *l, instance *x)
     x->is_masked = may_be_masked && rng_below(&l->g, 4) == 0;
     u64 kind = rng_below(&l->g, 4);
     x->source = kind == 0 ? ON_A_GRID : kind == 1 && l->n_numbers ? AT_NUMBERS : ANYWHERE;
+    if (kind == 2 && x->free == DT_i64)
+        x->source = LARGE;
     x->seed = rng_u64(&l->g);
     rl_env env;
     set_environment(l, x, &env);
@@ -371,6 +374,13 @@ static f64 draw_at_number(const lab *l, rng *g, dtype t)
     }
 }
 
+static i64 draw_large(rng *g)
+{
+    static const i64 at[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2, INT64_MIN / 2, INT64_MAX / 3};
+    i64 x = at[rng_below(g, COUNT_OF(at))], by = (i64)rng_below(g, 3);
+    return x > 0 ? x - by : x + by;
+}
+
 static f64 draw_value(const lab *l, const instance *x, rng *g, dtype t, bool positive)
 {
     f64 size = 0.5 + 1.5 * rng_f64(g);
@@ -415,10 +425,11 @@ static tensor *draw_tensors(arena *a, const build *b)
         bool positive = b->env->at[v].type.facts & RL_IS_POSITIVE;
         for (i64 i = 0; i < count; i++) {
             f64 value = draw_value(b->l, b->x, &g, (dtype)q->dtype, positive);
+            bool is_large = b->x->source == LARGE && q->dtype == DT_i64 && rng_u64(&g) & 1;
             if (q->dtype == DT_f64)
                 tensor_set_f64(t, i, value);
             else
-                tensor_set_i64(t, i, (i64)value);
+                tensor_set_i64(t, i, is_large && !positive ? draw_large(&g) : (i64)value);
         }
     }
     return in;
@@ -462,8 +473,10 @@ static void compare_values(eqf_ctx *ctx, const instance *x, comparison *c)
                 scale = fmax(scale, fabs(element(&c->out[k], i)));
     for (i64 i = 0; i < n && c->outcome != DIFFERENT; i++) {
         f64 l = element(&c->out[0], i), r = element(&c->out[1], i);
+        bool is_float = c->out[0].type == DT_f64;
         finite += isfinite(l) && isfinite(r);
-        if (!is_same(l, r, scale, x)) {
+        if (is_float ? !is_same(l, r, scale, x)
+                     : tensor_get_i64(&c->out[0], i) != tensor_get_i64(&c->out[1], i)) {
             c->outcome = DIFFERENT;
             c->at = i;
         }
@@ -618,12 +631,14 @@ static void print_set(const instance *x, str *s, u64 mask)
     str_add(s, "}");
 }
 
-static void print_value(str *s, f64 x)
+static void print_value(str *s, const tensor *t, i64 i)
 {
-    if (isnan(x)) /* of either sign */
+    if (t->type != DT_f64)
+        str_printf(s, "%lld", (long long)tensor_get_i64(t, i));
+    else if (isnan(tensor_get_f64(t, i))) /* of either sign */
         str_add(s, "nan");
     else
-        str_printf(s, "%.6g", x);
+        str_printf(s, "%.6g", tensor_get_f64(t, i));
 }
 
 static void print_values(str *s, const tensor *t, i64 count)
@@ -631,7 +646,7 @@ static void print_values(str *s, const tensor *t, i64 count)
     str_add(s, " = (");
     for (i64 i = 0; i < MIN(count, 24); i++) {
         str_add(s, i ? " " : "");
-        print_value(s, element(t, i));
+        print_value(s, t, i);
     }
     str_add(s, count > 24 ? " ...)" : ")");
 }
@@ -683,9 +698,9 @@ static void print_results(const comparison *c, str *s)
         str_printf(s, "%s%s=%lld", i ? " " : "at ", ir_atom_name(c->b.p, port->dims[i].atoms.at[0]),
                    (long long)at[i]);
     str_add(s, port->rank ? ": left " : "left ");
-    print_value(s, element(&c->out[0], c->at));
+    print_value(s, &c->out[0], c->at);
     str_add(s, ", right ");
-    print_value(s, element(&c->out[1], c->at));
+    print_value(s, &c->out[1], c->at);
 }
 
 static const char *describe(const lab *l, const instance *x)
