@@ -90,14 +90,19 @@ void bench_pair(arena *a, rt_exec *const e[2], const void *const *inputs, void *
 plan_work bench_work(const rt_plan *plan)
 {
     plan_work w = {0};
-    for (i64 i = 0; i < plan->launches.n; i++)
+    i64 touched = 0;
+    for (i64 i = 0; i < plan->launches.n; i++) {
         w.flops += plan->launches.at[i].flops;
+        touched += plan->launches.at[i].bytes;
+    }
     for (i64 i = 0; i < plan->buffers.n; i++) {
         const rt_buffer *b = &plan->buffers.at[i];
         if (b->role == RT_INPUT || b->role == RT_OUTPUT || b->role == RT_WEIGHT ||
             b->role == RT_STATE)
             w.bytes += b->bytes;
     }
+    if (plan->launches.n > 0) /* loops may leave out most of an input */
+        w.bytes = MIN(w.bytes, touched);
     return w;
 }
 

@@ -570,6 +570,39 @@ static void find_visited(tiler *t, const u32 *group, i64 n, loops *l)
     l->span_count = visits.n;
 }
 
+/* A bound in the middle of the outer atoms. */
+static f64 middle_of(const tiler *t, const ir_affine *x)
+{
+    f64 at = (f64)x->constant;
+    for (i64 i = 0; i < x->atoms.n; i++)
+        at += (f64)x->factors[i] * (f64)(ir_extent(t->p, x->atoms.at[i]) - 1) / 2;
+    return at;
+}
+
+/* Notes how much of its axes the loop runs over. Where that depends on outer axes all of it is read. */
+static void note_visited(tiler *t, const loops *l, u32 loop)
+{
+    f64 run = 1, read = 1;
+    if (l->span_count > 0) {
+        ir_live_set visits = ir_visits(t->a, t->p, (ir_term){loop});
+        f64 extent = (f64)ir_extent(t->p, l->par.at[0]), sum = 0;
+        bool is_constant = true;
+        for (i64 i = 0; i < visits.n; i++) {
+            f64 low = MAX(middle_of(t, &visits.at[i].low), 0);
+            f64 high = MIN(middle_of(t, &visits.at[i].high), extent);
+            sum += MAX(high - low, 0);
+            is_constant = is_constant && visits.at[i].low.atoms.n + visits.at[i].high.atoms.n == 0;
+        }
+        run = MIN(sum / extent, 1);
+        read = is_constant ? run : 1;
+    }
+    for (i64 i = 0; i < l->par.n; i++) {
+        u32 d = l->par.at[i].i;
+        t->run[d] = MAX(t->run[d], run);
+        t->read[d] = MAX(t->read[d], read);
+    }
+}
+
 static void walk(tiler *t, loops *l, i64 axis, tile *state);
 
 /* One tile of an axis, or what a loop over it does for each. */
@@ -730,6 +763,7 @@ static void run_loops(tiler *t, const u32 *group, i64 n)
     }
     sort_machines(&l);
     find_visited(t, group, n, &l);
+    note_visited(t, &l, group[0]);
     kt_hoist(t, l.bodies.at, l.bodies.n, false);
     walk(t, &l, 0, l.carried.at);
     show_axes(t, l.par, &outside);

@@ -210,6 +210,29 @@ static void open_axis(nest *x, i64 i)
     kn_walk_close(&t->j.m, w);
 }
 
+/* What the kernel does and reads, without what its loops leave out. `par`: the axes of its result. */
+static void count_work(tiler *t, u32 root, ir_atoms par)
+{
+    term_list all = kt_below(t, t->a, &root, 1);
+    for (i64 i = 0; i < all.n; i++) {
+        u32 k = all.at[i];
+        f64 share = 1, bytes = (f64)dtype_bytes((dtype)t->l->at[k].dtype);
+        if (!kt_is_in_memory(t, k)) {
+            ir_atoms axes = kt_node_of(t, k)->axes;
+            for (i64 d = 0; d < axes.n; d++)
+                share *= ir_has(par, axes.at[d]) || t->run[axes.at[d].i] == 0 ? 1 : t->run[axes.at[d].i];
+            t->j.flops += (i64)(share * (f64)ir_node_flops(t->p, (ir_term){k}));
+            continue;
+        }
+        ir_atoms dims = kt_node_of(t, k)->dims;
+        for (i64 d = 0; d < dims.n && t->is_bound[k]; d++) {
+            share *= ir_has(par, dims.at[d]) || t->read[dims.at[d].i] == 0 ? 1 : t->read[dims.at[d].i];
+            bytes *= (f64)ir_extent(t->p, dims.at[d]);
+        }
+        t->j.bytes -= t->is_bound[k] ? (i64)((1 - share) * bytes) : 0;
+    }
+}
+
 void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
 {
     const ir_node *node = &l->p->nodes.at[term];
@@ -227,6 +250,8 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     t.running = NEW_N(l->a, tile, terms);
     t.bound = NEW_N(l->a, kn_operand, terms);
     t.is_bound = NEW_N(l->a, bool, terms);
+    t.run = NEW_N(l->a, f64, atoms);
+    t.read = NEW_N(l->a, f64, atoms);
     t.needed = NEW_N(l->a, ir_atoms, terms);
     t.wanted = NEW_N(l->a, bool, terms);
     kt_find_needed(&t, root);
@@ -261,10 +286,7 @@ void kn_lower_tiles(kn_lower *l, u32 term, u32 root)
     kn_walk_grid(&t.j.m, walks + inner, n - inner, 1);
     nest x = {&t, root, &out, &to, walks, of, combined_of, n, 0};
     open_axis(&x, 0);
-    term_list all = kt_below(&t, l->a, &root, 1);
-    for (i64 i = 0; i < all.n; i++)
-        if (!kt_is_in_memory(&t, all.at[i]))
-            t.j.flops += ir_node_flops(l->p, (ir_term){all.at[i]});
+    count_work(&t, root, par);
     t.j.m.k->origin = name_of(&t, root);
     kn_job_launch(&t.j);
     l->at[term] = out;

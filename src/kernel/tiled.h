@@ -52,6 +52,7 @@ typedef struct tiler {
     tile *running;     /* by component: inside its loop */
     kn_operand *bound; /* by term in memory */
     bool *is_bound;
+    f64 *run, *read;   /* by atom: shares of its axis that loops run over on average, and that any reads; 0: no loop */
     VEC(panels) packed;
 } tiler;
 

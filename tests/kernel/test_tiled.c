@@ -128,6 +128,31 @@ static void test_visits(void **state)
     assert_true(bench_error(&b, 0, &want) <= 1e-6);
 }
 
+/* What a loop leaves out is neither done nor read, and not said to be. */
+static void test_work(void **state)
+{
+    fixture *f = *state;
+    static const char form[] =
+        "(program work (dims (M 4) (T 8192)) (input x f32 (M T))"
+        " (let s (comp + (reduce + (where (le %d (view (iota T) :par T)) (view x :par {M T}) 0) :axis T)))"
+        " (output y (comb (get (loop s :par T :visit ((%d 8192))) s) :par {M}) (M)))";
+    i64 flops[2], bytes[2];
+    for (int i = 0; i < 2; i++) {
+        char text[500];
+        snprintf(text, sizeof text, form, i ? 6144 : 0, i ? 6144 : 0);
+        const ir_program *p = ir_read(f->a, "work", text, (i64)strlen(text));
+        rt_plan plan = {0};
+        kn_kernels kernels = {0};
+        kn_build(f->a, p, (kn_options){32, 1, false, NULL}, &plan, &kernels);
+        assert_int_equal(plan.launches.n, 1);
+        flops[i] = plan.launches.at[0].flops;
+        bytes[i] = plan.launches.at[0].bytes;
+    }
+    assert_true(bytes[0] >= 4 * 8192 * 4 && bytes[0] < 4 * 8192 * 4 + 256);
+    assert_true(bytes[1] >= 4 * 2048 * 4 && bytes[1] < 4 * 2048 * 4 + 256);
+    assert_true(flops[0] > 3.9 * (f64)flops[1] && flops[0] < 4.1 * (f64)flops[1]);
+}
+
 /* Parts of unequal size, the last ones short or empty: whatever stands beside the data is not read into
  * a product, a sum or a maximum. */
 static void test_uneven_parts(void **state)
@@ -227,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_uneven_parts),
         cmocka_unit_test_setup_teardown(test_few_rows, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_visits, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_work, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests_name("kernel_tiled", tests, NULL, NULL);
 }
