@@ -154,7 +154,8 @@ static void limit_product(roles *r, const ir_node *node)
             r->least[at[o][i].i] = MAX(r->least[at[o][i].i], is_read ? VECTOR : WIDE);
     }
     i64 one = rows_of(r, at[0], n[0]) == 1 ? 0 : rows_of(r, at[1], n[1]) == 1 ? 1 : -1;
-    keep_one(r, at[2], n[2], one >= 0 ? ALONG : SUMMED);
+    bool few = MIN(rows_of(r, at[0], n[0]), rows_of(r, at[1], n[1])) < 8;
+    keep_one(r, at[2], n[2], one >= 0 ? ALONG : few ? 4 * SUMMED : SUMMED);
     if (one < 0)
         return;
     /* one row: of the other side each row is a stream, as long as can be, and few at a time */

@@ -437,9 +437,10 @@ static int rate(const tiler *t, const frame *f, const product *x, ir_atoms axes)
     bool along_k = refers && stride_in(t, f, x->right, x->k) == 1 && left_runs;
     if (along_k && m == 1 && n > 1) /* each element is read once, rows are streams */
         return 7;
-    if (may_pack(t, f, x->right, x->n, axes))
+    i64 half = t->l->o.vector_bytes / 8; /* columns that fill half a vector */
+    if (n >= half && may_pack(t, f, x->right, x->n, axes))
         return 6;
-    if (refers && stride_in(t, f, x->right, x->n) == 1 && n > 1)
+    if (n >= half && refers && stride_in(t, f, x->right, x->n) == 1)
         return 5;
     if (along_k && m < 8)
         return 4;
