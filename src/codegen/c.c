@@ -568,6 +568,38 @@ static void print_widening(c_printer *p, dtype t, i64 log2)
         c_line(p, "#endif");
 }
 
+/* The parts from `from` on, `count` lanes each, of the first `parts` equal parts of x and of y. */
+static const char *parts_of(c_printer *p, i64 lanes, i64 parts, i64 from, i64 count)
+{
+    str s = str_new(p->a);
+    for (i64 i = 0; i < 2 * parts; i++)
+        for (i64 k = 0; k < count; k++)
+            str_printf(&s, ", %lld", (long long)(i * (lanes / parts) + from + k));
+    return str_text(&s);
+}
+
+/* The sums across the lanes of four vectors, as a vector of four: halves of two are added side by side,
+ * then quarters of all. */
+static void print_four_sums(c_printer *p, const char *name, i64 lanes)
+{
+    i64 half = lanes / 2, q = lanes / 4;
+    c_line(p, "#define sum4_%s(a, b, c, d) ({ \\", name);
+    for (i64 i = 0; i < 2; i++)
+        c_line(p, "    %s %s_ = __builtin_shufflevector(%s%s) + __builtin_shufflevector(%s%s); \\", name,
+               i ? "y" : "x", i ? "c, d" : "a, b", parts_of(p, lanes, 1, 0, half), i ? "c, d" : "a, b",
+               parts_of(p, lanes, 1, half, half));
+    c_line(p, "    %s s_ = __builtin_shufflevector(x_, y_%s) + __builtin_shufflevector(x_, y_%s); \\", name,
+           parts_of(p, lanes, 2, 0, q), parts_of(p, lanes, 2, q, q));
+    for (i64 step = q / 2; step >= 1; step /= 2) {
+        str order = str_new(p->a);
+        for (i64 i = 0; i < lanes; i++)
+            str_printf(&order, ", %lld", (long long)(i / q * q + (i % q + step) % q));
+        c_line(p, "    s_ += __builtin_shufflevector(s_, s_%s); \\", order.at);
+    }
+    c_line(p, "    __builtin_shufflevector(s_, s_, 0, %lld, %lld, %lld); })", (long long)q, (long long)(2 * q),
+           (long long)(3 * q));
+}
+
 static void print_vectors(c_printer *p, const char *body)
 {
     for (dtype t = DT_i8; t < DT_COUNT; t++)
@@ -587,6 +619,8 @@ static void print_vectors(c_printer *p, const char *body)
         long long lanes = 1 << log2;
         for (dtype t = DT_f32; t <= DT_f64; t++) {
             char *name = arena_printf(p->a, "%sx%lld", c_type(t), lanes);
+            if (strstr(body, arena_printf(p->a, "sum4_%s(", name)))
+                print_four_sums(p, name, lanes);
             if (!strstr(body, arena_printf(p->a, "sum_%s(", name)))
                 continue;
             c_line(p, "#define sum_%s(x) ({ %s s_ = (x); \\", name, name);

@@ -200,6 +200,17 @@ static void print_fma(c_printer *p, const block *of)
     c_line(p, "}");
 }
 
+/* Sums that lie side by side are summed across lanes four at a time, where there are so many. */
+enum { QUAD = 4 };
+
+/* Element j of row i of a block that is summed by `quads` of columns, or one by one. */
+static char *sum_at(c_printer *p, bool quads, i64 i, i64 j)
+{
+    if (!quads)
+        return arena_printf(p->a, "s%lld_%lld", (long long)i, (long long)j);
+    return arena_printf(p->a, "s%lld_%lld[%lld]", (long long)i, (long long)(j / QUAD), (long long)(j % QUAD));
+}
+
 /* acc[m][n] + a[m][k] b[n][k]^T, vectors along k; what is left of k by scalars. */
 static void print_rowdot(c_printer *p, const block *of)
 {
@@ -209,16 +220,20 @@ static void print_rowdot(c_printer *p, const block *of)
     i64 m = of->m, n = of->n, k = of->k;
     i64 lanes = p->vector_bytes / dtype_bytes(t), body = k - k % lanes;
     const char *type = vector_type(p, t, lanes);
+    bool quads = n % QUAD == 0 && lanes >= QUAD;
+    const i64 wide = quads ? QUAD : 1;
+    const char *sum_type = quads ? vector_type(p, t, QUAD) : c_type(t);
+    const char *at = quads ? "_at" : "";
     i64 chain = CHAIN * lanes;
     bool chained = body > chain;
     c_line(p, "{");
     declare_pointers(p, &a, &b);
     for (i64 i = 0; i < m; i++)
-        for (i64 j = 0; j < n; j++) {
-            char *start = acc.base ? arena_printf(p->a, "*(%s + %lld)", acc.base,
-                                                  (long long)(i * acc.stride + j))
-                                   : "0";
-            c_line(p, "%s s%lld_%lld = %s;", c_type(t), (long long)i, (long long)j, start);
+        for (i64 j = 0; j < n / wide; j++) {
+            char *start = acc.base ? arena_printf(p->a, "*(const %s%s *)(%s + %lld)", sum_type, at, acc.base,
+                                                  (long long)(i * acc.stride + j * wide))
+                                   : "{0}";
+            c_line(p, "%s s%lld_%lld = %s;", sum_type, (long long)i, (long long)j, start);
         }
     if (chained)
         c_line(p, "for (i64 kb = 0; kb < %lld; kb += %lld) {", (long long)body, (long long)chain);
@@ -247,9 +262,13 @@ static void print_rowdot(c_printer *p, const block *of)
     }
     c_line(p, "}");
     for (i64 i = 0; i < m; i++)
-        for (i64 j = 0; j < n; j++)
-            c_line(p, "s%lld_%lld += sum_%s(c%lld_%lld);", (long long)i, (long long)j, type,
-                   (long long)i, (long long)j);
+        for (i64 j = 0; j < n / wide; j++) {
+            str sums = str_new(p->a);
+            for (i64 q = 0; q < wide; q++)
+                str_printf(&sums, "%sc%lld_%lld", q ? ", " : "", (long long)i, (long long)(j * wide + q));
+            c_line(p, "s%lld_%lld += sum%s_%s(%s);", (long long)i, (long long)j, quads ? "4" : "", type,
+                   str_text(&sums));
+        }
     if (chained)
         c_line(p, "}");
     if (body < k) {
@@ -258,15 +277,15 @@ static void print_rowdot(c_printer *p, const block *of)
             for (i64 j = 0; j < n; j++) {
                 char *l = arena_printf(p->a, "pa[%lld + k]", (long long)(i * a.stride[0]));
                 char *r = arena_printf(p->a, "pb[%lld + k]", (long long)(j * b.stride[1]));
-                c_line(p, "s%lld_%lld += %s * %s;", (long long)i, (long long)j,
-                       c_cast(p, a.dtype, t, l), c_cast(p, b.dtype, t, r));
+                c_line(p, "%s += %s * %s;", sum_at(p, quads, i, j), c_cast(p, a.dtype, t, l),
+                       c_cast(p, b.dtype, t, r));
             }
         c_line(p, "}");
     }
     for (i64 i = 0; i < m; i++)
-        for (i64 j = 0; j < n; j++)
-            c_line(p, "*(%s + %lld) = s%lld_%lld;", out.base, (long long)(i * out.stride + j),
-                   (long long)i, (long long)j);
+        for (i64 j = 0; j < n / wide; j++)
+            c_line(p, "*(%s%s *)(%s + %lld) = s%lld_%lld;", sum_type, at, out.base,
+                   (long long)(i * out.stride + j * wide), (long long)i, (long long)j);
     c_line(p, "}");
 }
 

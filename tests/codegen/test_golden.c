@@ -12,7 +12,7 @@ static const struct {
                " (output Y (reduce max X :axis {N}) (M)) (output Z (reduce + X :axis {M}) (N)))"},
     {"matmul", "(program p (dims (M 3) (N 50) (K 40)) (input X f32 (M K)) (parameter W f32 (N K))\n"
                " (output Y (matmul X W :axis {K}) (M N)))"},
-    {"rowdot", "(program p (dims (N 5) (K 40)) (input X f32 (K)) (input W f16 (N K))\n"
+    {"rowdot", "(program p (dims (N 13) (K 40)) (input X f32 (K)) (input W f16 (N K))\n"
                " (output Y (matmul (cast f16 X) W :axis {K}) (N)))"},
     {"gather", "(program p (dims (V 9) (N 6) (S 4)) (input T f32 (V N)) (input I i64 (S))\n"
                " (output Y (gather T I :axis V) (S N)))"},

@@ -20,6 +20,11 @@ typedef u16 f16x4 __attribute__((vector_size(8)));
 typedef u16 f16x4_at __attribute__((vector_size(8), aligned(2), may_alias));
 typedef f32 f32x4 __attribute__((vector_size(16)));
 typedef f32 f32x4_at __attribute__((vector_size(16), aligned(4), may_alias));
+#define sum4_f32x4(a, b, c, d) ({ \
+    f32x4 x_ = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7); \
+    f32x4 y_ = __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7); \
+    f32x4 s_ = __builtin_shufflevector(x_, y_, 0, 2, 4, 6) + __builtin_shufflevector(x_, y_, 1, 3, 5, 7); \
+    __builtin_shufflevector(s_, s_, 0, 1, 2, 3); })
 #define sum_f32x4(x) ({ f32x4 s_ = (x); \
     s_ += __builtin_shufflevector(s_, s_, 2, 3, 0, 1); \
     s_ += __builtin_shufflevector(s_, s_, 1, 2, 3, 0); \
@@ -68,7 +73,66 @@ int k77657d6c97fa963c(void *const *buf, i64 p0, i64 p1)
 }
 
 /* 2:12 */
-int k9317e4552e850fc0(void *const *buf, i64 p0, i64 p1)
+int k9c7f8a57427449f0(void *const *buf, i64 p0, i64 p1)
+{
+    u16 *restrict b0 = buf[0];
+    const u16 *restrict b1 = buf[1];
+    const u16 *restrict b2 = buf[2];
+    for (i64 p = p0; p < p1; p++) {
+        f32 t4[8] __attribute__((aligned(64)));
+        {
+            const u16 *pa = b1;
+            const u16 *pb = b2;
+            f32x4 s0_0 = {0};
+            f32x4 s0_1 = {0};
+            f32x4 c0_0 = {0};
+            f32x4 c0_1 = {0};
+            f32x4 c0_2 = {0};
+            f32x4 c0_3 = {0};
+            f32x4 c0_4 = {0};
+            f32x4 c0_5 = {0};
+            f32x4 c0_6 = {0};
+            f32x4 c0_7 = {0};
+            for (i64 k = 0; k < 40; k += 4) {
+                f32x4 x0 = widen_f16x4(*(const f16x4_at *)(pa + 0 + k));
+                PIN(x0);
+                f32x4 y0 = widen_f16x4(*(const f16x4_at *)(pb + 0 + k));
+                c0_0 += x0 * y0;
+                f32x4 y1 = widen_f16x4(*(const f16x4_at *)(pb + 40 + k));
+                c0_1 += x0 * y1;
+                f32x4 y2 = widen_f16x4(*(const f16x4_at *)(pb + 80 + k));
+                c0_2 += x0 * y2;
+                f32x4 y3 = widen_f16x4(*(const f16x4_at *)(pb + 120 + k));
+                c0_3 += x0 * y3;
+                f32x4 y4 = widen_f16x4(*(const f16x4_at *)(pb + 160 + k));
+                c0_4 += x0 * y4;
+                f32x4 y5 = widen_f16x4(*(const f16x4_at *)(pb + 200 + k));
+                c0_5 += x0 * y5;
+                f32x4 y6 = widen_f16x4(*(const f16x4_at *)(pb + 240 + k));
+                c0_6 += x0 * y6;
+                f32x4 y7 = widen_f16x4(*(const f16x4_at *)(pb + 280 + k));
+                c0_7 += x0 * y7;
+            }
+            s0_0 += sum4_f32x4(c0_0, c0_1, c0_2, c0_3);
+            s0_1 += sum4_f32x4(c0_4, c0_5, c0_6, c0_7);
+            *(f32x4_at *)(t4 + 0) = s0_0;
+            *(f32x4_at *)(t4 + 4) = s0_1;
+        }
+        {
+            u16 *a1 = b0;
+            for (i64 l0 = 0; l0 < 1; l0++) {
+                for (i64 l1 = 0; l1 < 8; l1++) {
+                    u16 v5 = f16_f32(t4[l0 * 8 + l1]);
+                    a1[l1] = v5;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* 2:12 */
+int kfbbbc12536439b04(void *const *buf, i64 p0, i64 p1)
 {
     u16 *restrict b0 = buf[0];
     const u16 *restrict b1 = buf[1];
@@ -77,12 +141,12 @@ int k9317e4552e850fc0(void *const *buf, i64 p0, i64 p1)
         f32 t4[5] __attribute__((aligned(64)));
         {
             const u16 *pa = b1;
-            const u16 *pb = b2;
-            f32 s0_0 = 0;
-            f32 s0_1 = 0;
-            f32 s0_2 = 0;
-            f32 s0_3 = 0;
-            f32 s0_4 = 0;
+            const u16 *pb = b2 + 320;
+            f32 s0_0 = {0};
+            f32 s0_1 = {0};
+            f32 s0_2 = {0};
+            f32 s0_3 = {0};
+            f32 s0_4 = {0};
             f32x4 c0_0 = {0};
             f32x4 c0_1 = {0};
             f32x4 c0_2 = {0};
@@ -107,14 +171,14 @@ int k9317e4552e850fc0(void *const *buf, i64 p0, i64 p1)
             s0_2 += sum_f32x4(c0_2);
             s0_3 += sum_f32x4(c0_3);
             s0_4 += sum_f32x4(c0_4);
-            *(t4 + 0) = s0_0;
-            *(t4 + 1) = s0_1;
-            *(t4 + 2) = s0_2;
-            *(t4 + 3) = s0_3;
-            *(t4 + 4) = s0_4;
+            *(f32 *)(t4 + 0) = s0_0;
+            *(f32 *)(t4 + 1) = s0_1;
+            *(f32 *)(t4 + 2) = s0_2;
+            *(f32 *)(t4 + 3) = s0_3;
+            *(f32 *)(t4 + 4) = s0_4;
         }
         {
-            u16 *a1 = b0;
+            u16 *a1 = b0 + 8;
             for (i64 l0 = 0; l0 < 1; l0++) {
                 for (i64 l1 = 0; l1 < 5; l1++) {
                     u16 v5 = f16_f32(t4[l0 * 5 + l1]);
