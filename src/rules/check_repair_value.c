@@ -455,7 +455,7 @@ static bool check_readouts(checker *c, arena *a, rng *g, u64 round, bool sums)
                 two = term_at(&filled[1], r->readout, &x);
             f64 both = term_at(&filled[2], r->readout, &x);
             bool tested = false;
-            f64 size = fabs(one) + fabs(two);
+            f64 size = (isfinite(one) ? fabs(one) : 0) + (isfinite(two) ? fabs(two) : 0);
             if (!agree(one, term_at(&tile[0], r->body, &x), size, &tested) ||
                 !agree(two, term_at(&tile[1], r->body, &x), size, &tested))
                 return ck_refuse(c, "reduction %lld: the readout of a tile is not its reduction",

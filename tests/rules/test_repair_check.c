@@ -208,12 +208,38 @@ static void others(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* What is not a number at some random points, or on one of two tiles, proves nothing there, whatever
+ * points are drawn. */
+static void any_points(void **state)
+{
+    (void)state;
+    static const subject roots = {
+        "roots",
+        "(program p (dims (M 2) (T 2)) (input x f64 (M T)) (input v f64 (T))"
+        "(let z (mul x (rsqrt v)))"
+        "(let mu (div (reduce + z :axis {T}) (const f64 2)))"
+        "(output o (reduce + (square (sub z mu)) :axis {T})))",
+        true};
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    arena *a = arena_new(ctx, 0);
+    rl_system system;
+    rl_repair r = solve(a, &roots, &system);
+    for (u64 seed = 1; seed <= 60; seed++) {
+        const char *refused = rl_check_repair(a, &system, &r, seed);
+        if (refused)
+            fail_msg("seed %d: %s", (int)seed, refused);
+    }
+    arena_free(a);
+    eqf_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(certificates),
         cmocka_unit_test(lambdas),
         cmocka_unit_test(others),
+        cmocka_unit_test(any_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
