@@ -38,6 +38,8 @@ static const struct {
     {"splitdim.", "a dim is split in the operands instead of the result"},
     {"loop.", "a reduction that needs others over the same axes shares their loop: it uses their "
               "results so far, and what was accumulated moves along when they change"},
+    {"part.", "a reduction over one part uses the part's own results, and what was accumulated is moved "
+              "to those of all parts once"},
     {"bundle", "reductions over the same axes share a loop"},
     {"visit", "tiles in which the mask holds nowhere are left out"},
     {"normalise", "components of a loop are a set"},

@@ -12,33 +12,7 @@
  * its own: (comp R body transport producers), whose body is the contribution with the results so
  * far; what waits for the end becomes operators over the results. Any other becomes one reducer
  * term with a component for each result.                                  (docs/repair.md; F4-F7) */
-#include "rules/fuse_impl.h"
-
-typedef struct chain {
-    rl_terms *t;
-    rl_graph *g;
-    arena *a;
-    u64 par;
-    bool is_whole; /* only what must be a leaf is one */
-    const char *reason;
-    /* by record */
-    i64 count;
-    i8 *result; /* place in the system + 1; -1: being read */
-    u8 *mixed;  /* known; 1: free of results, 2: not */
-    bool *leaf; /* meets a result */
-    ir_term *term;
-    /* the system */
-    ir_program *p;
-    ir_atom flat; /* the stand-in for several axes; none for one */
-    u32 reduction[RL_MAX_REDUCTIONS];
-    rl_reduction at[RL_MAX_REDUCTIONS];
-    i64 n;
-    VEC(u32) leaves;     /* records */
-    VEC(ir_term) inputs; /* their terms */
-    VEC(u8) signs;       /* by input port */
-    rl_system system;
-    rl_repair repair;
-} chain;
+#include "rules/chain_impl.h"
 
 static const rl_record *record(const chain *c, u32 id)
 {
@@ -161,8 +135,7 @@ static ir_atoms flat_set(chain *c, ir_atoms set)
     return (ir_atoms){at, n};
 }
 
-/* And back. */
-static ir_atoms real_set(const chain *c, ir_atoms set)
+ir_atoms rl_chain_atoms(const chain *c, ir_atoms set)
 {
     if (!c->flat.i || !ir_has(set, c->flat))
         return set;
@@ -300,6 +273,20 @@ static bool solve(chain *c)
     return c->repair.found || stop(c, c->repair.reason);
 }
 
+bool rl_chain_solve(chain *c, u32 term)
+{
+    *c = (chain){.t = c->t, .g = c->t->g, .a = c->t->a, .is_whole = c->is_whole};
+    return read_system(c, term) && solve(c);
+}
+
+u32 rl_chain_leaf(const chain *c, ir_term leaf)
+{
+    for (i64 k = 0; k < c->inputs.n; k++)
+        if (c->inputs.at[k].i == leaf.i)
+            return c->leaves.at[k];
+    return 0;
+}
+
 /* ---- components ------------------------------------------------------------------------------ */
 
 typedef struct parts {
@@ -335,9 +322,7 @@ static u32 leaf_of_input(const parts *x, const rl_lambda *l, ir_term t)
     i64 before = l->states * x->slots + l->has_lanes;
     for (i64 i = 0; i < l->leaf_count; i++)
         if (l->p->inputs.at[before + i].term.i == t.i)
-            for (i64 k = 0; k < x->c->inputs.n; k++)
-                if (x->c->inputs.at[k].i == l->leaves[i].i)
-                    return x->c->leaves.at[k];
+            return rl_chain_leaf(x->c, l->leaves[i]);
     return 0;
 }
 
@@ -398,7 +383,7 @@ static u32 tile_term(parts *x, tile_copy *copy, ir_term t)
             return 0;
     }
     ir_attr attr = n->attr;
-    attr.axis = real_set(x->c, attr.axis);
+    attr.axis = rl_chain_atoms(x->c, attr.axis);
     if (n->op == IR_cast && record(x->c, kids[0])->type.dtype == attr.dtype)
         return done[t.i] = kids[0];
     ir_op op = n->op == IR_matmul ? IR_tile_matmul : n->op;
@@ -611,8 +596,8 @@ static const ir_program *unflattened(chain *c, const rl_lambda *l)
         if (done[k].i)
             continue;
         ir_attr attr = n->attr;
-        attr.axis = real_set(c, attr.axis);
-        attr.to = real_set(c, attr.to);
+        attr.axis = rl_chain_atoms(c, attr.axis);
+        attr.to = rl_chain_atoms(c, attr.to);
         ir_term *args = NEW_N(c->a, ir_term, n->arg_count);
         for (i64 i = 0; i < n->arg_count; i++)
             args[i] = done[n->args[i].i];
@@ -665,6 +650,8 @@ static bool as_reducer(chain *c, rl_chain *out)
     for (i64 i = 0; i < r->slot_count; i++)
         identity[i] = ir_f(q, c->g->real, r->slots[i].identity);
     bool lanes = r->update.has_lanes;
+    if (lanes && c->par & c->g->ragged) /* how many are live is no one number */
+        return false;
     ir_term reducer = ir_reducer_of(
         q, lanes, ir_lambda(q, NULL, 0, identity, r->slot_count),
         lambda_over(c, q, &r->update, lanes, &leaves), lambda_over(c, q, &r->final, false, &leaves),
@@ -673,9 +660,7 @@ static bool as_reducer(chain *c, rl_chain *out)
     u32 *kids = NEW_N(c->a, u32, 1 + leaves.n);
     kids[0] = closed.i ? rl_terms_leaf(c->t, rl_closed_head(c->g, closed)) : 0;
     for (i64 i = 0; i < leaves.n; i++)
-        for (i64 k = 0; k < c->inputs.n; k++)
-            if (c->inputs.at[k].i == leaves.at[i].i)
-                kids[1 + i] = c->leaves.at[k];
+        kids[1 + i] = rl_chain_leaf(c, leaves.at[i]);
     for (i64 i = 0; i <= leaves.n; i++)
         if (!kids[i])
             return false;
@@ -698,8 +683,7 @@ static bool as_reducer(chain *c, rl_chain *out)
 static rl_chain derive(chain *c, u32 term)
 {
     rl_chain out = {0};
-    *c = (chain){.t = c->t, .g = c->t->g, .a = c->t->a, .is_whole = c->is_whole};
-    if (!read_system(c, term) || !solve(c)) {
+    if (!rl_chain_solve(c, term)) {
         out.reason = c->reason;
         return out;
     }

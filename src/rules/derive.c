@@ -211,20 +211,23 @@ static const char *text_of(const rl_terms *t, arena *a, u32 id, eqf_class *where
 
 /* ---- making one ---------------------------------------------------------------------------------- */
 
-static const char loop_reason[] = "loop.";
+static const char *const hinted[] = {"loop.", "part."};
 
-/* The number of the hint that a step (s ID FROM TO (axiom loop.N)) cites, or -1. */
+/* The number of the hint that a step (s ID FROM TO (axiom loop.N)), or part.N, cites, or -1. */
 static i64 hint_cited(const rl_graph *g, const sx *step)
 {
     if (!sx_is_form(step, "s") || step->n < 5 || !sx_is_form(step->at[4], "axiom") ||
         step->at[4]->n < 2 || step->at[4]->at[1]->kind == SX_LIST)
         return -1;
     const char *reason = step->at[4]->at[1]->text;
-    if (strncmp(reason, loop_reason, sizeof loop_reason - 1) != 0)
-        return -1;
-    char *end;
-    long k = strtol(reason + sizeof loop_reason - 1, &end, 10);
-    return *end || k < 0 || k >= g->chains.n ? -1 : k;
+    for (i64 i = 0; i < COUNT_OF(hinted); i++) {
+        if (strncmp(reason, hinted[i], strlen(hinted[i])) != 0)
+            continue;
+        char *end;
+        long k = strtol(reason + strlen(hinted[i]), &end, 10);
+        return *end || k < 0 || k >= g->chains.n ? -1 : k;
+    }
+    return -1;
 }
 
 /* Hints that the proofs cite; where one speaks of a loop that an earlier one made, all before it. */

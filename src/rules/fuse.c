@@ -408,16 +408,16 @@ typedef struct found {
     const char *reason;
 } found;
 
-static const char *new_reason(rl_fuser *f, u32 term)
+static const char *new_reason(rl_fuser *f, const char *kind, u32 term)
 {
     rl_graph *g = f->g;
     if (!g->options.explain)
-        return "loop";
+        return kind;
     hint h = {.f = f};
     if (!g->hints)
         g->hints = rl_terms_new(g, g->a);
     vec_push(g->a, &g->chains, shown(&h, term, NEW_N(f->a, u32, f->t->at.n)));
-    return arena_printf(g->a, "loop.%lld", (long long)g->chains.n - 1);
+    return arena_printf(g->a, "%s.%lld", kind, (long long)g->chains.n - 1);
 }
 
 static u64 mixed(u64 h, u64 x)
@@ -500,7 +500,7 @@ static bool repair_round(rl_fuser *f, rl_fuse_report *report)
             if (!chain.found || chain.fp > f->g->options.fp)
                 continue;
             report->repairs++;
-            vec_push(f->a, &all, (found){chain, new_reason(f, forms[k].record)});
+            vec_push(f->a, &all, (found){chain, new_reason(f, "loop", forms[k].record)});
             if (f->t->at.at[chain.value[chain.n - 1]].op != IR_get)
                 vec_push(f->g->a, &f->g->readouts, f->r->classes[f->r->items.at[i].place]);
             break;
@@ -514,6 +514,203 @@ static bool repair_round(rl_fuser *f, rl_fuse_report *report)
         for (i64 k = 0; k < c->n; k++)
             changed = unite_plain(f, c->value[k], seen) || changed;
     }
+    return changed;
+}
+
+/* ---- parts of a split -------------------------------------------------------------------------- */
+
+/* What is found of a split's parts in a round. `free`: some form uses no result over the parts; `clean`: in
+ * some form no reduction over a part does. By place. */
+typedef struct part_search {
+    rl_fuser *f;
+    u64 inner, outer, whole;
+    bool *free, *clean;
+    const u64 *allowed; /* items that the body being searched may use */
+    u8 *state;          /* by item: 0 unknown, 1 being searched, 2 known */
+    u32 *record;
+} part_search;
+
+static bool reduces_over(const rl_enode *n, u64 axes)
+{
+    return (n->label.op == IR_reduce || n->label.op == IR_loop) && (n->label.par & axes);
+}
+
+/* One e-node's say: does it use nothing over the parts, below reductions over a part or anywhere? */
+static bool uses_none(const part_search *s, const rl_enode *n, bool anywhere)
+{
+    const bool *kids = anywhere || reduces_over(n, s->inner) ? s->free : s->clean;
+    if (!n->is_usable && rl_graph_type(s->f->g, s->f->r->classes[n->place]).kind == IR_A_VALUE)
+        return false;
+    if (anywhere && reduces_over(n, s->outer | s->whole))
+        return false;
+    for (i64 i = 0; i < n->arity && n->label.op != IR_run; i++)
+        if (!kids[n->kids[i]])
+            return false;
+    return true;
+}
+
+static void find_free(part_search *s)
+{
+    const rl_reach *r = s->f->r;
+    s->free = NEW_N(s->f->a, bool, r->n);
+    s->clean = NEW_N(s->f->a, bool, r->n);
+    for (i64 k = 0; k < r->n; k++)
+        s->free[k] = s->clean[k] = r->is_given[k];
+    for (int anywhere = 1; anywhere >= 0; anywhere--)
+        for (bool more = true; more;) {
+            bool *known = anywhere ? s->free : s->clean;
+            more = false;
+            for (i64 i = 0; i < r->nodes.n; i++) {
+                const rl_enode *n = &r->nodes.at[i];
+                if (known[n->place] || !uses_none(s, n, anywhere))
+                    continue;
+                known[n->place] = more = true;
+            }
+        }
+}
+
+static bool is_allowed(const part_search *s, i64 item)
+{
+    return s->allowed[item >> 6] >> (item & 63) & 1;
+}
+
+/* The item over parts of which the e-node, a reduction over all of them, is the combination; -1. */
+static i64 part_item(const part_search *s, const rl_enode *n)
+{
+    const rl_reach *r = s->f->r;
+    i64 tile = n->arity ? n->kids[0] : 0;
+    if (n->label.op != IR_reduce || n->label.par != s->outer)
+        return -1;
+    for (i64 i = r->first[tile]; i < r->first[tile + 1]; i++) {
+        const rl_enode *x = &r->nodes.at[i];
+        if (x->label.op == IR_reduce && !x->label.par && x->label.axis == s->outer &&
+            x->label.reducer == n->label.reducer && rl_item_find(r, x->kids[0], s->inner) >= 0)
+            return rl_item_find(r, x->kids[0], s->inner);
+    }
+    return -1;
+}
+
+static rl_admit in_part(void *user, const rl_enode *n)
+{
+    const part_search *s = user;
+    const rl_reach *r = s->f->r;
+    const rl_label *l = &n->label;
+    i64 over = rl_item_find(r, n->place, s->outer), part = rl_item_find(r, n->place, s->inner);
+    if (!n->is_usable)
+        return RL_OUT;
+    if (over >= 0)
+        return is_allowed(s, over) && part_item(s, n) >= 0 ? RL_LEAF : RL_OUT;
+    if (part >= 0)
+        return RL_OUT;
+    if (l->op == IR_NO_OP || l->op == IR_view)
+        return RL_LEAF;
+    if (ir_row(l->op)->class_ == IR_EWISE || l->op == IR_tile_matmul || (l->op == IR_reduce && !l->par))
+        return RL_INNER;
+    bool is_inside = l->op == IR_get && rl_graph_type(r->g, r->classes[n->kids[0]]).dims & (s->inner | s->outer);
+    return is_inside || l->par & (s->inner | s->outer) || !s->free[n->place] ? RL_OUT : RL_LEAF;
+}
+
+static u32 part_record(part_search *s, i64 item);
+
+/* The chosen form as a record, results over all parts as what they combine. */
+static u32 part_form(part_search *s, const rl_smallest *forms, i64 k, u32 *done)
+{
+    rl_fuser *f = s->f;
+    eqf_node n = forms->node[k];
+    if (done[k] || !n.i)
+        return done[k];
+    eqf_head head = eqf_node_head(f->g->engine, n);
+    u32 payload = rl_leaf_of(f->g, head) ? 0 : eqf_head_payload(f->g->lang, head);
+    const rl_enode *x = &f->r->nodes.at[f->r->first[k]];
+    while (x->node.i != n.i)
+        x++;
+    if (rl_item_find(f->r, k, s->outer) >= 0) {
+        u32 part = part_record(s, part_item(s, x));
+        u32 over = rl_axis_payload(f->g, IR_reduce, s->outer);
+        u32 tile = part ? rl_terms_make(f->t, IR_reduce, x->label.reducer, over, &part, 1) : 0;
+        return done[k] = tile ? rl_terms_make(f->t, IR_reduce, x->label.reducer, payload, &tile, 1) : 0;
+    }
+    if (in_part(s, x) == RL_LEAF)
+        return done[k] = rl_fuse_opaque(f, n);
+    u32 *kids = NEW_N(f->a, u32, x->arity);
+    for (i64 i = 0; i < x->arity; i++) {
+        kids[i] = part_form(s, forms, rl_place_of(f->r, class_of(f, rl_fuse_kid(f, n, i))), done);
+        if (!kids[i])
+            return 0;
+    }
+    return done[k] = rl_terms_make(f->t, x->label.op, x->label.reducer, payload, kids, x->arity);
+}
+
+/* The reduction over a part by its smallest body; 0: none. */
+static u32 part_record(part_search *s, i64 item)
+{
+    const rl_reach *r = s->f->r;
+    if (item < 0 || s->state[item])
+        return item < 0 ? 0 : s->record[item];
+    s->state[item] = 1;
+    i64 place = r->items.at[item].place, size = 0;
+    u64 name = 0;
+    const u64 *outside = s->allowed;
+    for (i64 i = r->first[place]; i < r->first[place + 1]; i++) {
+        const rl_enode *n = &r->nodes.at[i];
+        if (!n->is_usable || n->label.op != IR_reduce || n->label.par != s->inner)
+            continue;
+        i64 body = n->kids[0];
+        rl_smallest forms;
+        arena *scratch = arena_child(s->f->a);
+        s->allowed = rl_reach_near(r, body);
+        rl_reach_smallest(r, scratch, in_part, s, body, &forms);
+        bool is_best = forms.node[body].i &&
+                       (!s->record[item] || forms.size[body] < size ||
+                        (forms.size[body] == size && forms.name[body] < name));
+        u32 kid = is_best ? part_form(s, &forms, body, NEW_N(scratch, u32, r->n)) : 0;
+        if (kid) {
+            s->record[item] =
+                rl_terms_make(s->f->t, IR_reduce, n->label.reducer,
+                              rl_par_payload(s->f->g, IR_reduce, s->inner), &kid, 1);
+            size = forms.size[body];
+            name = forms.name[body];
+        }
+        arena_free(scratch);
+    }
+    s->allowed = outside;
+    s->state[item] = 2;
+    return s->record[item];
+}
+
+/* Reductions over one part that no form has without results over all: by the part's own. */
+static bool part_round(rl_fuser *f, const ir_split *split, rl_fuse_report *report)
+{
+    typedef struct moved {
+        u32 left, right;
+        const char *reason;
+    } moved;
+    VEC(moved) all = {0};
+    rl_graph *g = f->g;
+    part_search s = {.f = f,
+                     .inner = rl_mask(g, (ir_atoms){&split->inner, 1}),
+                     .outer = rl_mask(g, (ir_atoms){&split->outer, 1}),
+                     .whole = rl_mask(g, (ir_atoms){&split->whole, 1}),
+                     .state = NEW_N(f->a, u8, f->r->items.n),
+                     .record = NEW_N(f->a, u32, f->r->items.n)};
+    bool changed = false;
+    if (!s.inner || !s.outer)
+        return false;
+    find_free(&s);
+    for (i64 i = 0; i < f->r->items.n; i++) {
+        rl_item it = f->r->items.at[i];
+        u32 left = it.par == s.inner && !s.clean[it.place] ? part_record(&s, i) : 0;
+        if (!left || is_tried(f, left))
+            continue;
+        rl_fp fp = RL_EXACT;
+        u32 right = rl_part_of(f->t, left, &fp);
+        if (!right || fp > g->options.fp)
+            continue;
+        report->parts++;
+        vec_push(f->a, &all, ((moved){left, right, new_reason(f, "part", left)}));
+    }
+    for (i64 i = 0; i < all.n; i++)
+        changed = rl_fuse_unite(f, all.at[i].left, all.at[i].right, all.at[i].reason) || changed;
     return changed;
 }
 
@@ -535,7 +732,10 @@ rl_fuse_report rl_graph_fuse(rl_graph *g, rl_fuse_mode mode)
     for (bool more = true; more && !is_over(g, &report.stop);) {
         rl_fuser *f = start(g);
         report.rounds++;
-        more = repair_round(f, &report);
+        more = false;
+        for (i64 i = 0; i < g->own->splits.n && !more; i++)
+            more = part_round(f, &g->own->splits.at[i], &report);
+        more = more || repair_round(f, &report);
         if (!more && mode != RL_FUSE_LATE && !is_over(g, &report.stop))
             more = rl_bundle_round(f, mode == RL_FUSE_ALL, &report);
         if (!more && !is_over(g, &report.stop))

@@ -86,6 +86,14 @@ rl_chain rl_chain_of(rl_terms *t, u32 term);
 /* The same, and NULL when the certificate of the repair holds; else what does not. */
 const char *rl_chain_check(rl_terms *t, u32 term, rl_chain *out);
 
+/* ---- a reduction over one part of a split (part.c) ---------------------------------------------- */
+
+/* The reduction `term` over a part, whose body uses results over all parts, as a term over reductions that
+ * use results of the part alone; 0: none. *fp: at least the repair's. */
+u32 rl_part_of(rl_terms *t, u32 term, rl_fp *fp);
+/* Does that make `value` of `term`, and do the certificate and values agree? */
+bool rl_part_check(rl_terms *t, u32 term, u32 value);
+
 /* ---- a round (fuse.c, bundle.c) --------------------------------------------------------------- */
 
 typedef struct rl_fuser {

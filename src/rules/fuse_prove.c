@@ -91,6 +91,17 @@ static bool is_repaired(rl_terms *t, const char *number, u32 left, u32 right)
     return false;
 }
 
+static bool is_shifted(rl_terms *t, const char *number, u32 left, u32 right)
+{
+    rl_graph *g = t->g;
+    char *end;
+    long k = strtol(number, &end, 10);
+    if (end == number || *end || k < 0 || k >= g->chains.n)
+        return false;
+    u32 term = rl_terms_copy(t, g->hints, g->chains.at[k]);
+    return term && rl_terms_same(t, term, left) && rl_part_check(t, term, right);
+}
+
 eqf_verdict rl_judge_fusion(rl_graph *g, const char *reason, const char *left, const char *right)
 {
     rl_terms *t = rl_terms_new(g, arena_child(g->a));
@@ -104,6 +115,8 @@ eqf_verdict rl_judge_fusion(rl_graph *g, const char *reason, const char *left, c
         holds = g->options.fp >= RL_APPROXIMATE && rl_visits_follow(t, x, y, true);
     else if (x && y && strncmp(reason, "loop.", 5) == 0)
         holds = is_repaired(t, reason + 5, x, y);
+    else if (x && y && strncmp(reason, "part.", 5) == 0)
+        holds = is_shifted(t, reason + 5, x, y);
     arena_free(t->a);
     return holds ? EQF_HOLDS : EQF_REFUSED;
 }

@@ -98,6 +98,7 @@ typedef enum rl_fuse_mode {
 } rl_fuse_mode;
 typedef struct rl_fuse_report {
     i64 rounds, systems, repairs, bundles;
+    i64 parts; /* reductions over one part of a split, freed from results over all */
     i64 iterations, matches; /* of the rules that ran between the rounds */
     eqf_stop stop;
 } rl_fuse_report;

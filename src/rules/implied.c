@@ -148,6 +148,10 @@ static void list_fusion(lister *l)
     list(l, "fusion", "loop.reducer", RL_REASSOCIATED, reduction,
          "(get (loop (comp REDUCER ?leaf ... :result k) ... :par ?P) ...)", "",
          "any other repair: a state of several slots");
+    l->source = "src/rules/part.c";
+    list(l, "fusion", "part", RL_REASSOCIATED, reduction, "(op (reduce Q ?y :par ?P) ... ?s ?r)", "",
+         "over one part of a split, where ?x needs results ?s over all parts: ?y needs those of the part, "
+         "?r, and what it makes is moved from these to ?s");
     l->source = "src/rules/visit.c";
     list(l, "fusion", "visit", RL_EXACT, "(loop ?c ... :par ?P)",
          "(loop ?c ... :par ?P :visit RANGES)", "",

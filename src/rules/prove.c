@@ -89,7 +89,7 @@ static eqf_verdict judge_step(void *user, const char *reason, const char *left, 
     if (rl_generated_step(g, reason, left, right, &verdict))
         return verdict;
     if (strcmp(reason, "bundle") == 0 || strncmp(reason, "visit", 5) == 0 ||
-        strncmp(reason, "loop.", 5) == 0)
+        strncmp(reason, "loop.", 5) == 0 || strncmp(reason, "part.", 5) == 0)
         return rl_judge_fusion(g, reason, left, right);
     const rl_rule *r = find_rule(g, reason, "build.");
     if (!r)

@@ -92,6 +92,12 @@ typedef struct rl_repair {
     i64 slot_count;
     rl_how how[RL_MAX_REDUCTIONS];
     rl_lambda update, merge, final;
+    /* The last reduction over one part of the positions with the results of all in place of the part's
+     * own. Parameters: the slots; the part's results of the others; the results of all; leaves. Outputs:
+     * of each slot the contribution of a tile at the part's results; then the reduction, by the slots that
+     * these make. `has_shift`: there is one; `shifts`: the slot has such a contribution. */
+    rl_lambda shift;
+    bool has_shift, shifts[RL_MAX_SLOTS];
     const char *certificate;
 } rl_repair;
 

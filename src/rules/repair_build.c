@@ -32,11 +32,28 @@ typedef struct builder {
     i64 slot_count;
     side old[2], new;
     i64 sides;
+    bool is_whole; /* references are results of a whole part: a multiple of a sum is finite */
     bool has_tile;
+    ir_term results[2 * RL_MAX_REDUCTIONS]; /* of a part and of all: parameters of `shift` alone */
+    i64 result_count;
 } builder;
 
 static ir_term raw_value(side *x, i64 leaf);
 static ir_term slot_value(side *x, i64 slot);
+
+/* Is the cut value a result of a sum times what is invariant? */
+static bool is_multiple(solver *s, i64 leaf)
+{
+    form *f = s->f;
+    if (!s->leaves.at[leaf].cut.i)
+        return false;
+    poly p = rl_poly_flat(f, rl_form_of(f, s->leaves.at[leaf].cut));
+    bool is_one = p.n == 1;
+    mono m = f->monos.at[is_one ? p.at[0].mono : 0];
+    for (i64 i = 0; i < m.n; i++)
+        is_one = is_one && (!(f->factors.at[m.at[i].factor].dep & DEP_S) || m.at[i].q.n > 0);
+    return is_one;
+}
 
 static ir_term leaf_value(void *user, ir_term leaf, bool under, bool guards)
 {
@@ -51,7 +68,7 @@ static ir_term leaf_value(void *user, ir_term leaf, bool under, bool guards)
         return leaf;
     }
     ir_term raw = raw_value(x, i);
-    if (!guards)
+    if (!guards || (b->is_whole && is_multiple(b->s, i)))
         return raw;
     ir_term test = ir_1(f->w, IR_finite, raw);
     if (under)
@@ -447,6 +464,9 @@ static rl_lambda make_lambda(builder *b, const char *name, const side *states, i
             const char *port = k == 0 ? b->slots[i].name : rl_fresh_name(s, "b", i);
             c.done.at[states[k].slot[i].i] = add_parameter(&c, port, b->f->real, b->slots[i].dims);
         }
+    for (i64 i = 0; i < b->result_count; i++)
+        c.done.at[b->results[i].i] = add_parameter(&c, rl_fresh_name(s, "p", i), b->f->real,
+                                                   ir_get(w, b->results[i])->dims);
     if (has_lanes)
         c.done.at[b->f->lanes.i] =
             add_parameter(&c, rl_fresh_name(s, "lanes", 0), b->f->real, (ir_atoms){0});
@@ -521,6 +541,64 @@ static rl_lambda step_lambda(builder *b, const char *name, i64 sides, bool has_t
     return make_lambda(b, name, b->old, sides, has_tile, outputs, dims, b->slot_count, "state");
 }
 
+/* Does it take the number of live positions, which only a loop knows? */
+static bool takes_lanes(builder *b, ir_term t)
+{
+    return rl_mentions(b->f, t, b->f->lanes);
+}
+
+/* The accumulators of a part, kept at the part's results, moved to the results of all. A part counts as
+ * many positions as the axis has: whoever uses this sees to it that they are live. */
+static void build_shift(builder *b, rl_repair *out)
+{
+    solver *s = b->s;
+    form *f = b->f;
+    i64 n = s->system->n - 1, positions = 1;
+    side *part = NEW(s->a, side);
+    for (i64 i = 0; i < f->axis.n; i++)
+        positions *= ir_extent(f->w, f->axis.at[i]);
+    start_side(b, part, false);
+    start_side(b, &b->new, false);
+    b->is_whole = true;
+    for (i64 i = 0; i < s->accs.n; i++)
+        part->slot[i] = s->accs.at[i].is_count ? rl_tm_real(f, (f64)positions) : b->old[0].slot[i];
+    b->result_count = 2 * n;
+    for (i64 k = 0; k < 2 * n; k++)
+        b->results[k] = new_port(b, rl_fresh_name(s, "p", k),
+                                 ir_get(f->w, s->leaves.at[s->s_of[k % n]].leaf)->dims);
+    for (i64 i = 0; i < s->leaves.n; i++) {
+        s_leaf *l = &s->leaves.at[i];
+        bool is_earlier = l->reduction >= 0 && l->reduction < n;
+        if (l->slot >= 0) /* a maximum that is added bounds a part by itself */
+            part->raw[i] = b->new.raw[i] = part->slot[l->slot];
+        else if (is_earlier)
+            part->raw[i] = b->results[l->reduction];
+        else if (l->reduction < 0)
+            part->raw[i] = as_it_is(part, l->reference_cut.i ? l->reference_cut : l->cut);
+        if (l->slot < 0 && is_earlier)
+            b->new.raw[i] = b->results[n + l->reduction];
+        else if (l->slot < 0 && l->reduction < 0)
+            b->new.raw[i] = as_it_is(&b->new, l->cut);
+    }
+    ir_term outputs[RL_MAX_SLOTS + 1];
+    ir_atoms dims[RL_MAX_SLOTS + 1];
+    for (i64 i = 0; i < s->accs.n; i++)
+        b->new.slot[i] = transported(b, part, i);
+    outputs[s->accs.n] = as_it_is(&b->new, s->readout[n]);
+    dims[s->accs.n] = ir_get(f->w, s->body[n])->dims;
+    out->has_shift = !takes_lanes(b, outputs[s->accs.n]);
+    for (i64 i = 0; i < s->accs.n && out->has_shift; i++) {
+        outputs[i] = at_reference(part, s->accs.at[i].term);
+        out->shifts[i] = !s->accs.at[i].is_count && !takes_lanes(b, outputs[i]);
+        if (!out->shifts[i])
+            outputs[i] = rl_tm_real(f, 0);
+        dims[i] = out->shifts[i] ? b->slots[i].dims : (ir_atoms){0};
+    }
+    if (out->has_shift)
+        out->shift = make_lambda(b, "shift", &b->old[0], 1, false, outputs, dims, s->accs.n + 1, "shift");
+    b->result_count = 0;
+}
+
 void rl_build_lambdas(solver *s, rl_repair *out)
 {
     builder *b = NEW(s->a, builder);
@@ -552,6 +630,8 @@ void rl_build_lambdas(solver *s, rl_repair *out)
     }
     out->final =
         make_lambda(b, "final", &b->old[0], 1, false, finals, dims, s->system->n, "result");
+    if (s->system->n > 1)
+        build_shift(b, out);
     out->slots = arena_copy(s->a, b->slots, b->slot_count * (i64)sizeof(rl_slot));
     out->slot_count = b->slot_count;
 }

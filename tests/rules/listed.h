@@ -41,7 +41,7 @@ static inline listed listed_in(const rl_implied *r)
         {"bundle.rolled", LISTED_FUSED},   {"bundle.single", LISTED_FUSED},
         {"loop.rolled", LISTED_FUSED},     {"loop.split", LISTED_FUSED},
         {"loop.reducer", LISTED_FUSED},    {"visit", LISTED_VISITED},
-        {"visit.approx", LISTED_VISITED},
+        {"visit.approx", LISTED_VISITED},  {"part", LISTED_FUSED},
     };
     for (i64 i = 0; i < COUNT_OF(others); i++)
         if (strcmp(others[i].name, r->name) == 0)
