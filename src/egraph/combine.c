@@ -100,22 +100,9 @@ static void copy_graph(combine *k, const eg *g)
     }
 }
 
-/* All ways to pair the children of n from slot j on; true when something was added. */
-static bool meet_kids(combine *k, u32 n, const u32 *rec, u32 arity, u32 j, u32 *right, u32 *out)
+/* Both have the e-node, over children that are paired as `out` says; true when something was added. */
+static bool meet_pair(combine *k, const u32 *rec, u32 arity, u32 m, const u32 *out)
 {
-    if (j < arity) {
-        bool any = false;
-        u32 kid = rec[N_KIDS + eg_step(n) * j];
-        for (i64 p = 0; p < k->partners[kid].n; p++) {
-            right[j] = k->partners[kid].at[p].other;
-            out[j] = k->partners[kid].at[p].out;
-            any |= meet_kids(k, n, rec, arity, j + 1, right, out);
-        }
-        return any;
-    }
-    u32 m = eg_lookup(k->right, rec[N_HEAD], arity, right);
-    if (!m)
-        return false;
     const u32 *other = eg_rec(k->right, m);
     bool hidden = (rec[N_STAMP] & S_HIDDEN) && (other[N_STAMP] & S_HIDDEN);
     u32 c = rec[N_CLASS], d = other[N_CLASS];
@@ -133,6 +120,47 @@ static bool meet_kids(combine *k, u32 n, const u32 *rec, u32 arity, u32 j, u32 *
     return true;
 }
 
+/* More ways to pair the children than the other graph has e-nodes of this arity: look at those. */
+static bool meet_nodes(combine *k, u32 n, const u32 *rec, u32 arity, u32 *out)
+{
+    u32 seg = n >> 29;
+    bool any = false;
+    for (u32 i = live_from(k->right, seg, 0); i < k->right->seg[seg].n;) {
+        u32 m = seg << 29 | i, j = 0;
+        const u32 *other = eg_rec(k->right, m);
+        i = live_from(k->right, seg, i + (seg == EG_LONG ? 1 + eg_node_arity(k->right, m, other) : 1));
+        for (; other[N_HEAD] == rec[N_HEAD] && j < arity; j++) {
+            u32 kid = rec[N_KIDS + eg_step(n) * j], with = other[N_KIDS + eg_step(m) * j];
+            i64 p = 0, count = k->partners[kid].n;
+            while (p < count && k->partners[kid].at[p].other != with)
+                p++;
+            if (p == count)
+                break;
+            out[j] = k->partners[kid].at[p].out;
+        }
+        if (j == arity)
+            any |= meet_pair(k, rec, arity, m, out);
+    }
+    return any;
+}
+
+/* All ways to pair the children of n from slot j on; true when something was added. */
+static bool meet_kids(combine *k, u32 n, const u32 *rec, u32 arity, u32 j, u32 *right, u32 *out)
+{
+    if (j < arity) {
+        bool any = false;
+        u32 kid = rec[N_KIDS + eg_step(n) * j];
+        for (i64 p = 0; p < k->partners[kid].n; p++) {
+            right[j] = k->partners[kid].at[p].other;
+            out[j] = k->partners[kid].at[p].out;
+            any |= meet_kids(k, n, rec, arity, j + 1, right, out);
+        }
+        return any;
+    }
+    u32 m = eg_lookup(k->right, rec[N_HEAD], arity, right);
+    return m && meet_pair(k, rec, arity, m, out);
+}
+
 static void meet_graphs(combine *k)
 {
     const eg *g = k->left;
@@ -145,7 +173,13 @@ static void meet_graphs(combine *k)
                 u32 n = seg << 29 | i;
                 const u32 *rec = eg_rec(g, n);
                 u32 arity = eg_node_arity(g, n, rec);
-                progress |= meet_kids(k, n, rec, arity, 0, right, out);
+                f64 ways = 1;
+                for (u32 j = 0; j < arity; j++)
+                    ways *= (f64)k->partners[rec[N_KIDS + eg_step(n) * j]].n;
+                if (arity > 2 && ways > k->right->seg[seg].n) /* two may be exchanged */
+                    progress |= meet_nodes(k, n, rec, arity, out);
+                else
+                    progress |= meet_kids(k, n, rec, arity, 0, right, out);
                 i = live_from(g, seg, i + (seg == EG_LONG ? 1 + arity : 1));
             }
         }

@@ -132,6 +132,36 @@ static void test_odd_names(void **state)
     }
 }
 
+/* 2^40 ways to pair operands, one of which is there. */
+static void test_wide_meet(void **state)
+{
+    (void)state;
+    enum { WIDE = 40 };
+    char text[8000] = "(case wide (steps (graph g (term (f";
+    const char *const parts[] = {")) ", ") (graph h (term (f", ")", ")) (meet m g h) (in m (equal (f",
+                                 ") (f", ")) (notequal a0 b1))))"};
+    for (int part = 0; part < 6; part++) {
+        for (int i = 0; i < WIDE; i++) {
+            size_t n = strlen(text);
+            if (part == 1)
+                snprintf(text + n, sizeof text - n, "(union a%d b%d)", i, i);
+            else if (part == 3)
+                snprintf(text + n, sizeof text - n, " a%d b%d", i, i);
+            else
+                snprintf(text + n, sizeof text - n, " a%d", i);
+        }
+        strcat(text, parts[part]);
+    }
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    for (int proofs = 0; proofs < 2; proofs++) {
+        eqf_suite_options o = {.proofs = proofs, .repeat = 1};
+        tally t = {0};
+        assert_int_equal(eqf_suite_run(ctx, "wide", eqf_text_of(text), &o, note, &t), EQF_OK);
+        assert_int_equal(t.cases, 1);
+    }
+    eqf_ctx_free(ctx);
+}
+
 static eqf_case_result last;
 static void keep(void *user, const eqf_case_result *r)
 {
@@ -163,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_auto),  cmocka_unit_test(test_full), cmocka_unit_test(test_delta),
         cmocka_unit_test(test_proofs), cmocka_unit_test(test_further),
         cmocka_unit_test(test_bytes), cmocka_unit_test(test_odd_names),
+        cmocka_unit_test(test_wide_meet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
