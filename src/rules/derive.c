@@ -435,8 +435,12 @@ static void take_dims(const replaying *r, const ir_program *form)
     for (i64 i = g->p->splits.n; i < form->splits.n; i++) {
         ir_split s = form->splits.at[i];
         ir_atoms whole = {&s.whole, 1};
-        if (rl_atoms_by_name(g->own, form, whole, &whole))
-            rl_graph_split_by(g, whole.at[0], ir_extent(form, s.inner));
+        if (!rl_atoms_by_name(g->own, form, whole, &whole))
+            continue;
+        s = rl_graph_split_by(g, whole.at[0], ir_extent(form, s.inner));
+        /* the form's terms may not cut it, and the way to them nevertheless */
+        rl_payload_id(g, IR_splitdim,
+                      (ir_attr){.axis = whole, .to = {(ir_atom[]){s.outer, s.inner}, 2}});
     }
 }
 

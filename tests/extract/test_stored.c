@@ -16,9 +16,12 @@ static rl_graph_options options_of(arena *a)
     return o;
 }
 
-static rl_graph *searched(arena *a, const ir_program *p, const rl_graph_options *o)
+/* `parts`: of the first dim, 0: it is not split. */
+static rl_graph *searched(arena *a, const ir_program *p, const rl_graph_options *o, i64 parts)
 {
     rl_graph *g = rl_graph_new(a, p, o);
+    if (parts)
+        rl_graph_split(g, (ir_atom){1}, parts);
     rl_graph_saturate(g, NULL);
     rl_graph_tile(g, NULL);
     assert_int_equal(rl_graph_fuse(g, RL_FUSE_LATE).stop, EQF_STOP_SATURATED);
@@ -29,7 +32,7 @@ static ex_report candidates_of(arena *a, const ir_program *p)
 {
     rl_graph_options o = options_of(a);
     ex_options x = {.most = 200};
-    return ex_search(a, searched(a, p, &o), &x);
+    return ex_search(a, searched(a, p, &o, 0), &x);
 }
 
 static void check_values(fixture *f, const ir_program *p, const char *name)
@@ -203,13 +206,13 @@ static void random_values(void **state)
 }
 
 /* Some candidates of each program are derived, and replayed by a graph that knows both alone. */
-static void check_derived(fixture *f, const ir_program *p, const char *name)
+static void check_derived(fixture *f, const ir_program *p, i64 parts, const char *name)
 {
     arena *a = arena_child(f->a);
     rl_graph_options o = options_of(a);
     o.explain = true;
-    rl_graph *g = searched(a, p, &o);
-    ex_options x = {.most = 4};
+    rl_graph *g = searched(a, p, &o, parts);
+    ex_options x = {.most = 12};
     ex_report r = ex_search(a, g, &x);
     for (i64 i = 0; i < r.n; i++) {
         const char *why = "", *text = rl_graph_derive(g, a, r.at[i].program, &why);
@@ -233,10 +236,20 @@ static void check_derivations(fixture *f, const void *arg)
         "(let t (matmul p x :axis B)) (let s (add n -1.5)) "
         "(output y0 s (A D)) (output y1 (matmul (matmul s t :axis {A D}) t :axis D) ()) "
         "(output y2 (reduce + n :axis D) (A)))";
+    /* forms of a split dim that cut it nowhere, or whose proofs cut it elsewhere */
+    static const char split[] =
+        "(program uncut (dims (K 4) (M 3) (N 2) (T 5)) (input x f32 (K)) "
+        "(parameter z f32 (M K N) :constant 1) (input s f32 ()) (input b bool (T)) "
+        "(let e (where (lt (iota T) 4) (neg z) -inf)) "
+        "(let p (exp (sub e (reduce max e :axis {M K})))) "
+        "(output y0 (matmul (mul x s) s :axis K) ()) "
+        "(output y1 (div p (reduce + p :axis {M K})) (T N M K)) "
+        "(output y2 (matmul x (mul x s) :axis K) ()))";
     (void)arg;
-    check_derived(f, ir_read(f->a, "numbers", text, sizeof text - 1), "numbers");
+    check_derived(f, ir_read(f->a, "numbers", text, sizeof text - 1), 0, "numbers");
+    check_derived(f, ir_read(f->a, "uncut", split, sizeof split - 1), 2, "uncut");
     for (u64 seed = 1; seed <= 40; seed++)
-        check_derived(f, wide_program(f->a, seed), arena_printf(f->a, "seed %d", (int)seed));
+        check_derived(f, wide_program(f->a, seed), 0, arena_printf(f->a, "seed %d", (int)seed));
 }
 
 static void derivations(void **state)
