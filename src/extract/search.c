@@ -260,7 +260,8 @@ static void keep_computable(ex_space *s, ex_structures *all, eqf_node *chosen)
  * candidates so. Some also when time is over. */
 static void sort_structures(ex_ranking *q, ex_structures *all)
 {
-    f64 (*price)(ex_ranking *, u32) = all->n > LOOKED_INTO ? ex_consider : ex_price;
+    bool is_many = all->n > LOOKED_INTO && q->options->mode != EX_NONE;
+    f64 (*price)(ex_ranking *, u32) = is_many ? ex_consider : ex_price;
     arena *scratch = arena_child(q->s->a);
     VEC(priced) order = {0};
     for (i64 i = 0; i < all->n && (i < LOOKED_INTO || !ex_is_over(q->s)); i++) {
@@ -302,7 +303,8 @@ static bool search_structures(ex_ranking *q, ex_counts *counts, ex_report *repor
     if (options->mode != EX_NONE)
         ex_compact(s, &all);
     report->sets = all.n;
-    bool is_all = !s->is_cut_short, is_few = is_all && all.n <= LOOKED_INTO;
+    bool is_few = !s->is_cut_short && all.n <= LOOKED_INTO;
+    bool is_all = is_few || (!s->is_cut_short && options->mode != EX_NONE);
     q->is_exhaustive = is_few;
     if (s->is_cut_short)
         thin_out(&all, STARTS);

@@ -264,7 +264,7 @@ typedef struct machine {
 
 /* Rolling sums over more tiles keep what roundings lose: otherwise their error would grow with every tile, and
  * more than where results are known before. */
-#define MOST_LOSSY 128
+#define MOST_LOSSY 256
 
 typedef struct loops {
     ir_atoms par;
