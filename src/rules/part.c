@@ -74,6 +74,13 @@ static f64 parts(const parter *x)
     return n;
 }
 
+/* Of a part without a live position a maximum is -inf: 0 takes its place, or differences had no value. */
+static u32 guarded(const parter *x, u32 id)
+{
+    u32 test = rl_terms_make(x->t, IR_finite, IR_NO_REDUCER, 0, &id, 1);
+    return test ? rl_terms_make(x->t, IR_where, IR_NO_REDUCER, 0, (u32[]){test, id, number(x, 0)}, 3) : 0;
+}
+
 static u32 alone(parter *x, u32 id);
 
 /* A reduction over the part with its body alone. */
@@ -102,7 +109,9 @@ static u32 alone_merged(parter *x, u32 id, u32 part)
     x->merged[k].part = own;
     x->merged[k].all = all;
     x->n = MAX(x->n, k + 1);
-    return is_sum ? pointwise(x, IR_mul, own, number(x, parts(x))) : own;
+    return is_sum           ? pointwise(x, IR_mul, own, number(x, parts(x)))
+           : r == IR_SUM ? own
+                         : guarded(x, own);
 }
 
 static u32 alone(parter *x, u32 id)
@@ -322,6 +331,22 @@ static bool solve_alone(parter *x, chain *c, u32 term)
     return own && own != term && x->n && rl_chain_solve(c, own) && c->repair.has_shift;
 }
 
+/* Is a quotient of results among the references, (where (finite q) q 0)? A part without a live position has
+ * none, and what rolls there has another value than what is written. */
+static bool has_quotient(const rl_terms *t, u32 id, bool *seen)
+{
+    const rl_record *x = &t->at.at[id];
+    if (seen[id])
+        return false;
+    seen[id] = true;
+    if (x->op == IR_where && t->at.at[x->kids[0]].op == IR_finite && t->at.at[x->kids[1]].op == IR_div)
+        return true;
+    for (i64 i = 0; i < x->n; i++)
+        if (has_quotient(t, x->kids[i], seen))
+            return true;
+    return false;
+}
+
 static u32 derive(rl_terms *t, chain *c, u32 term)
 {
     parter once = start(t, term, false), *x = &once;
@@ -340,56 +365,14 @@ static u32 derive(rl_terms *t, chain *c, u32 term)
                 w.all[k] = x->merged[i].all;
     }
     u32 out = shifted_term(&w, c->repair.shift.p->outputs.at[c->repair.shift.p->outputs.n - 1].term);
-    return out && same_type(x, out, term) ? out : 0;
-}
-
-/* Is a quotient of results among the references, (where (finite q) q 0)? */
-static bool has_quotient(const rl_terms *t, u32 id, u64 inner, bool *seen)
-{
-    const rl_record *x = &t->at.at[id];
-    if (seen[id])
-        return false;
-    seen[id] = true;
-    if (x->op == IR_where && t->at.at[x->kids[0]].op == IR_finite &&
-        !(t->at.at[x->kids[1]].op == IR_reduce &&
-          t->g->payloads.at[t->at.at[x->kids[1]].payload].par == inner))
-        return true;
-    for (i64 i = 0; i < x->n; i++)
-        if (has_quotient(t, x->kids[i], inner, seen))
-            return true;
-    return false;
-}
-
-enum { MOST_POSITIONS = 4096 };
-
-/* Will every reduction over the part, in what was made, roll with a certificate that holds? Where a
- * quotient is a reference that is tried, which takes all positions of a part that is not long. */
-static bool all_roll(rl_terms *t, u32 id, u64 inner, bool *seen, i64 count)
-{
-    rl_chain own;
-    i64 positions = 1;
-    if ((i64)id >= count || seen[id])
-        return true;
-    seen[id] = true;
-    for (u64 rest = inner; rest; rest &= rest - 1)
-        positions *= MIN(t->g->extent[__builtin_ctzll(rest)], MOST_POSITIONS + 1);
-    bool is_part = t->at.at[id].op == IR_reduce && t->g->payloads.at[t->at.at[id].payload].par == inner;
-    if (is_part && has_quotient(t, id, inner, NEW_N(t->a, bool, t->at.n)) &&
-        (positions > MOST_POSITIONS || (rl_chain_check(t, id, &own) && own.found)))
-        return false;
-    for (i64 i = 0; i < t->at.at[id].n; i++)
-        if (!all_roll(t, t->at.at[id].kids[i], inner, seen, count))
-            return false;
-    return true;
+    bool holds = out && same_type(x, out, term) && !has_quotient(t, out, NEW_N(x->a, bool, t->at.n));
+    return holds ? out : 0;
 }
 
 u32 rl_part_of(rl_terms *t, u32 term, rl_fp *fp)
 {
     chain c = {.t = t};
     u32 out = derive(t, &c, term);
-    u64 inner = t->g->payloads.at[t->at.at[term].payload].par;
-    if (out && !all_roll(t, out, inner, NEW_N(t->a, bool, t->at.n), t->at.n))
-        return 0;
     for (i64 k = 0; k < c.n && out; k++)
         *fp = MAX(*fp, c.repair.how[k].fp);
     return out;

@@ -154,6 +154,45 @@ static void everything_is_proved(void **state)
     eqf_ctx_free(ctx);
 }
 
+#define ROWS                                                                                       \
+    "(program rows (dims (M 6) (T 7) (E 4)) (input X f32 (M T)) (input V f32 (T E)) (input v f32 (T)) "  \
+    "(input k f32 (M)) (let tau (exp k)) (let S (where (le (iota T) (iota M)) X -inf)) "               \
+    "(let m (reduce max S :axis T)) (let P (exp (sub S m))) (let l (reduce + P :axis T)) "
+
+/* Reductions of parts that rules do not free, where some parts have no live position, and one is short. */
+static void parts_without_live_positions(void **state)
+{
+    static const char *const texts[] = {
+        ROWS "(let e (exp (div (sub S m) tau))) (output O (matmul (div e (reduce + e :axis T)) V :axis T)))",
+        ROWS "(output O (reduce max (tanh (sub S (reduce max X :axis T))) :axis T)))",
+        ROWS "(output O (reduce + (where (le (iota T) (iota M)) (mul v (sub X (log l))) 0) :axis T)))",
+        ROWS "(let D (reduce + (mul (div P l) v) :axis T)) "
+             "(output O (reduce + (mul (mul (div P l) (sub v D)) v) :axis T)))",
+        ROWS "(let D (reduce + (mul (div P l) v) :axis T)) "
+             "(output O (reduce + (mul (div P l) (square (sub v D))) :axis T)))",
+        ROWS "(let mu (div (reduce + (mul P v) :axis T) l)) "
+             "(output O (div (reduce + (mul P (square (sub v mu))) :axis T) l)))",
+    };
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    i64 parts = 0;
+    for (i64 k = 0; k < COUNT_OF(texts); k++) {
+        arena *a = arena_new(ctx, 0);
+        rl_graph *g = split(a, ir_read(a, "rows", texts[k], (i64)strlen(texts[k])), "T", 3, true);
+        rl_fuse_report report = rl_graph_fuse(g, RL_FUSE_NODE);
+        assert_int_equal(report.stop, EQF_STOP_SATURATED);
+        for (u64 seed = 0; seed < 4; seed++)
+            check_worth(g, a, texts[k], seed);
+        i64 assumptions = 0;
+        prove_all(g, a, &assumptions, NULL);
+        assert_int_equal(assumptions, 0);
+        parts += report.parts > 0;
+        arena_free(a);
+    }
+    assert_true(parts >= 5); /* a quotient of a part's sums has no value there, and is no reference */
+    eqf_ctx_free(ctx);
+}
+
 static void wrong_splits_are_refused(void **state)
 {
     (void)state;
@@ -187,6 +226,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(random_programs, &count),
         cmocka_unit_test(everything_is_proved),
+        cmocka_unit_test(parts_without_live_positions),
         cmocka_unit_test(wrong_splits_are_refused),
         cmocka_unit_test(states_of_parts_are_found),
         cmocka_unit_test(named_programs),
