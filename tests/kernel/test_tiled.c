@@ -150,7 +150,7 @@ static void test_work(void **state)
     }
     assert_true(bytes[0] >= 4 * 8192 * 4 && bytes[0] < 4 * 8192 * 4 + 256);
     assert_true(bytes[1] >= 4 * 2048 * 4 && bytes[1] < 4 * 2048 * 4 + 256);
-    assert_true(flops[0] > 3.9 * (f64)flops[1] && flops[0] < 4.1 * (f64)flops[1]);
+    assert_true((f64)flops[0] > 3.9 * (f64)flops[1] && (f64)flops[0] < 4.1 * (f64)flops[1]);
 }
 
 /* Parts of unequal size, the last ones short or empty: whatever stands beside the data is not read into
