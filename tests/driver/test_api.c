@@ -351,6 +351,17 @@ static void test_seeded_matrices(void **state)
     done(b);
 }
 
+/* A program that the last digits of its inputs decide is measured by what they do to it: the weights of
+ * one of these rows nearly cancel. */
+static void test_ill_conditioned(void **state)
+{
+    (void)state;
+    done(build("(program model (dims (d1 12) (d2 20)) (input a_0 f32 (d1 d2)) (input a_1 f32 (d1 d2))\n"
+               "  (let t1 (reduce + a_1 :axis d2)) (let t2 (div (matmul a_1 a_0 :axis d2) t1))\n"
+               "  (output out0 t2 (d1))\n"
+               "  (output out1 (div (matmul a_1 (square (sub a_0 t2)) :axis d2) t1) (d1)))\n"));
+}
+
 static void test_check(void **state)
 {
     (void)state;
@@ -633,7 +644,7 @@ int main(void)
         TEST(test_queries),      TEST(test_values),
         TEST(test_copies),       TEST(test_empty),
         TEST(test_state),        TEST(test_parameters),
-        TEST(test_indices),      TEST(test_seeded_indices), TEST(test_seeded_matrices),
+        TEST(test_indices),      TEST(test_seeded_indices), TEST(test_seeded_matrices), TEST(test_ill_conditioned),
         TEST(test_check),        TEST(test_rounding_decides),
         TEST(test_given_inputs), TEST(test_determinism),
         TEST(test_threads),      TEST(test_errors),
