@@ -33,7 +33,7 @@ fuzz: deps ## build the libFuzzer targets and run each for a minute
 	@tools/fuzz build-fuzz 60
 
 bench: all ## print the benchmark tables (needs Python with torch)
-	@$(CMAKE_BUILD) release --target bench_search
+	@$(CMAKE_BUILD) release --target bench_search bench_egraph
 	@bench/run build/equiforge
 
 lint: ## include graph, formatting, words
