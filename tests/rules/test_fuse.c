@@ -548,36 +548,54 @@ static void solver_cases_are_fused(void **state)
     eqf_ctx_free(ctx);
 }
 
+/* What counts of a form: loops over some atoms; it has none over others, and whole tensors are no loops. */
+typedef struct counting {
+    const rl_graph *g;
+    u64 counted, refused;
+} counting;
+
 enum { A_LOOP = 1000 };
-/* Loops over the first atom that is reduced count; whole tensors are no loops. */
 static double loop_cost(void *user, const eqf_egraph *e, eqf_node n)
 {
-    const drawing *d = user;
+    const counting *d = user;
     eqf_head head = eqf_node_head(e, n);
     if (rl_leaf_of(d->g, head))
         return 1;
     rl_type t = rl_graph_type(d->g, eqf_node_class(e, n));
     rl_label l = rl_node_label(d->g, head);
     bool is_whole = t.kind == IR_A_VALUE && !t.axes && t.dims && l.op != IR_comb;
-    bool is_loop = (l.op == IR_loop || l.op == IR_reduce) && (l.par & d->seed);
-    return is_whole && !(t.facts & (RL_LOAD | RL_CONSTANT)) ? (double)INFINITY : is_loop ? A_LOOP : 1;
+    bool is_loop = l.op == IR_loop || l.op == IR_reduce;
+    if ((is_whole && !(t.facts & (RL_LOAD | RL_CONSTANT))) || (is_loop && l.par & d->refused))
+        return (double)INFINITY;
+    return is_loop && l.par & d->counted ? A_LOOP : 1;
 }
 
-/* The least loops over T in a form of all outputs. */
-static i64 least_loops(rl_graph *g, arena *a)
+/* The least loops in a form of all outputs; fewer cannot be when `how` is exact. */
+static i64 least_loops(arena *a, counting d, eqf_algo how)
 {
-    const ir_program *p = g->p;
-    ir_atom T = ir_atom_find(p, intern_find(p->names, "T", 1));
-    drawing d = {.g = g, .seed = rl_mask(g, (ir_atoms){&T, 1})};
+    const ir_program *p = d.g->p;
     eqf_cost cost = {.of = loop_cost, .user = &d, .seconds = 60};
     VEC(eqf_class) roots = {0};
     for (i64 i = 0; i < p->outputs.n; i++)
-        vec_push(a, &roots, rl_graph_class(g, p->outputs.at[i].term));
-    assert_int_equal(eqf_extract(g->engine, roots.at, (size_t)roots.n, &cost, EQF_EXACT, &d.x), EQF_OK);
-    assert_true(eqf_extraction_report(d.x).optimal);
-    i64 loops = (i64)eqf_dag_cost(d.x) / A_LOOP;
-    eqf_extraction_free(d.x);
+        vec_push(a, &roots, rl_graph_class(d.g, p->outputs.at[i].term));
+    eqf_extraction *x;
+    assert_int_equal(eqf_extract(d.g->engine, roots.at, (size_t)roots.n, &cost, how, &x), EQF_OK);
+    assert_true(how != EQF_EXACT || eqf_extraction_report(x).optimal);
+    i64 loops = (i64)eqf_dag_cost(x) / A_LOOP;
+    eqf_extraction_free(x);
     return loops;
+}
+
+/* Loops over the reduced atom that a case expects; 0: nothing repairs it. */
+static i64 loops_wanted(const sx *c)
+{
+    i64 want = 1;
+    for (i64 i = 3; i < c->n; i++) {
+        if (sx_is_form(c->at[i], "none"))
+            return 0;
+        want = sx_is_form(c->at[i], "loops") ? c->at[i]->at[1]->i : want;
+    }
+    return want;
 }
 
 /* The same with all rules that do not cancel: a form of the outputs goes over the axis once, and why is
@@ -591,12 +609,6 @@ static void solver_cases_are_one_loop(void **state)
     for (i64 k = 0; k < cases->n; k++) {
         arena *a = arena_new(ctx, 0);
         const sx *c = cases->at[k];
-        bool has_none = false;
-        i64 want = 1;
-        for (i64 i = 3; i < c->n; i++) {
-            has_none = has_none || sx_is_form(c->at[i], "none");
-            want = sx_is_form(c->at[i], "loops") ? c->at[i]->at[1]->i : want;
-        }
         rl_graph_options o = {.rules = rl_ruleset_shipped(a),
                               .fp = RL_REASSOCIATED,
                               .explain = true,
@@ -607,8 +619,10 @@ static void solver_cases_are_one_loop(void **state)
         assert_int_equal(rl_graph_saturate(g, NULL).stop, EQF_STOP_SATURATED);
         assert_int_equal(rl_graph_tile(g, NULL).stop, EQF_STOP_SATURATED);
         assert_int_equal(rl_graph_fuse(g, RL_FUSE_NODE).stop, EQF_STOP_SATURATED);
-        i64 loops = least_loops(g, a), assumptions = 0;
-        if (has_none ? loops < 2 : loops != want)
+        ir_atom T = ir_atom_find(g->p, intern_find(g->p->names, "T", 1));
+        counting over = {.g = g, .counted = rl_mask(g, (ir_atoms){&T, 1})};
+        i64 loops = least_loops(a, over, EQF_EXACT), want = loops_wanted(c), assumptions = 0;
+        if (want ? loops != want : loops < 2)
             fail_msg("%s: %lld loops", c->at[1]->text, (long long)loops);
         prove_all(g, a, &assumptions, NULL);
         assert_int_equal(assumptions, 0);
@@ -616,27 +630,6 @@ static void solver_cases_are_one_loop(void **state)
     }
     arena_free(all);
     eqf_ctx_free(ctx);
-}
-
-/* What counts of a form that goes over a split dim in parts: loops over a part; none over all of it. */
-typedef struct part_drawing {
-    const rl_graph *g;
-    u64 inner, whole;
-} part_drawing;
-
-static double part_cost(void *user, const eqf_egraph *e, eqf_node n)
-{
-    const part_drawing *d = user;
-    eqf_head head = eqf_node_head(e, n);
-    if (rl_leaf_of(d->g, head))
-        return 1;
-    rl_type t = rl_graph_type(d->g, eqf_node_class(e, n));
-    rl_label l = rl_node_label(d->g, head);
-    bool is_whole = t.kind == IR_A_VALUE && !t.axes && t.dims && l.op != IR_comb;
-    bool is_loop = l.op == IR_loop || l.op == IR_reduce;
-    if ((is_whole && !(t.facts & (RL_LOAD | RL_CONSTANT))) || (is_loop && l.par & d->whole))
-        return (double)INFINITY;
-    return is_loop && l.par & d->inner ? A_LOOP : 1;
 }
 
 /* The case with T split into three parts, of equal size or the last one short. */
@@ -683,12 +676,8 @@ static void solver_cases_are_split(void **state)
     for (i64 k = 0; k < 2 * cases->n; k++) {
         arena *a = arena_new(ctx, 0);
         const sx *c = cases->at[k / 2];
-        bool even = k & 1, has_none = false;
-        i64 want = 1, assumptions = 0;
-        for (i64 i = 3; i < c->n; i++) {
-            has_none = has_none || sx_is_form(c->at[i], "none");
-            want = sx_is_form(c->at[i], "loops") ? c->at[i]->at[1]->i : want;
-        }
+        bool even = k & 1, has_none = loops_wanted(c) == 0;
+        i64 want = loops_wanted(c), assumptions = 0;
         for (i64 i = 0; i < COUNT_OF(others); i++)
             want = strcmp(others[i].name, c->at[1]->text) == 0 ? others[i].loops : want;
         ir_split s;
@@ -696,17 +685,10 @@ static void solver_cases_are_split(void **state)
         for (u64 cut = 1; cut < 3 && g; cut++)
             check_worth(g, a, c->at[1]->text, cut);
         if (g && even) {
-            part_drawing d = {g, rl_mask(g, (ir_atoms){&s.inner, 1}), rl_mask(g, (ir_atoms){&s.whole, 1})};
-            eqf_cost cost = {.of = part_cost, .user = &d, .seconds = 60};
-            eqf_extraction *x;
-            VEC(eqf_class) roots = {0};
-            for (i64 i = 0; i < g->p->outputs.n; i++)
-                vec_push(a, &roots, rl_graph_class(g, g->p->outputs.at[i].term));
-            eqf_algo how = want ? EQF_EXACT : EQF_DAG;
-            assert_int_equal(eqf_extract(g->engine, roots.at, (size_t)roots.n, &cost, how, &x), EQF_OK);
-            if (want && (i64)eqf_dag_cost(x) / A_LOOP != want)
-                fail_msg("%s: %lld loops", c->at[1]->text, (long long)((i64)eqf_dag_cost(x) / A_LOOP));
-            eqf_extraction_free(x);
+            counting over = {g, rl_mask(g, (ir_atoms){&s.inner, 1}), rl_mask(g, (ir_atoms){&s.whole, 1})};
+            i64 loops = least_loops(a, over, want ? EQF_EXACT : EQF_DAG);
+            if (want && loops != want)
+                fail_msg("%s: %lld loops", c->at[1]->text, (long long)loops);
             str seen = str_new(a);
             prove_all(g, a, &assumptions, &seen);
             assert_int_equal(assumptions, 0);
