@@ -74,14 +74,20 @@ static bool is_bundle(const rl_terms *t, u32 left, u32 right)
            stands_in(t, x->kids[0], x->kids[1]);
 }
 
-static bool is_repaired(rl_terms *t, const char *number, u32 left, u32 right)
+/* The term of the chain of this number; 0: there is none. */
+static u32 chain_of(rl_terms *t, const char *number)
 {
     rl_graph *g = t->g;
     char *end;
     long k = strtol(number, &end, 10);
     if (end == number || *end || k < 0 || k >= g->chains.n)
-        return false;
-    u32 term = rl_terms_copy(t, g->hints, g->chains.at[k]);
+        return 0;
+    return rl_terms_copy(t, g->hints, g->chains.at[k]);
+}
+
+static bool is_repaired(rl_terms *t, const char *number, u32 left, u32 right)
+{
+    u32 term = chain_of(t, number);
     rl_chain chain;
     if (!term || rl_chain_check(t, term, &chain))
         return false;
@@ -93,12 +99,7 @@ static bool is_repaired(rl_terms *t, const char *number, u32 left, u32 right)
 
 static bool is_shifted(rl_terms *t, const char *number, u32 left, u32 right)
 {
-    rl_graph *g = t->g;
-    char *end;
-    long k = strtol(number, &end, 10);
-    if (end == number || *end || k < 0 || k >= g->chains.n)
-        return false;
-    u32 term = rl_terms_copy(t, g->hints, g->chains.at[k]);
+    u32 term = chain_of(t, number);
     return term && rl_terms_same(t, term, left) && rl_part_check(t, term, right);
 }
 
