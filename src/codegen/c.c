@@ -578,6 +578,17 @@ static const char *parts_of(c_printer *p, i64 lanes, i64 parts, i64 from, i64 co
     return str_text(&s);
 }
 
+/* Every lane of s_ becomes the sum of the `width` lanes of its part. */
+static void print_sums_within(c_printer *p, i64 lanes, i64 width)
+{
+    for (i64 step = width / 2; step >= 1; step /= 2) {
+        str order = str_new(p->a);
+        for (i64 i = 0; i < lanes; i++)
+            str_printf(&order, ", %lld", (long long)(i / width * width + (i % width + step) % width));
+        c_line(p, "    s_ += __builtin_shufflevector(s_, s_%s); \\", str_text(&order));
+    }
+}
+
 /* The sums across the lanes of four vectors, as a vector of four: halves of two are added side by side,
  * then quarters of all. */
 static void print_four_sums(c_printer *p, const char *name, i64 lanes)
@@ -590,12 +601,7 @@ static void print_four_sums(c_printer *p, const char *name, i64 lanes)
                parts_of(p, lanes, 1, half, half));
     c_line(p, "    %s s_ = __builtin_shufflevector(x_, y_%s) + __builtin_shufflevector(x_, y_%s); \\", name,
            parts_of(p, lanes, 2, 0, q), parts_of(p, lanes, 2, q, q));
-    for (i64 step = q / 2; step >= 1; step /= 2) {
-        str order = str_new(p->a);
-        for (i64 i = 0; i < lanes; i++)
-            str_printf(&order, ", %lld", (long long)(i / q * q + (i % q + step) % q));
-        c_line(p, "    s_ += __builtin_shufflevector(s_, s_%s); \\", order.at);
-    }
+    print_sums_within(p, lanes, q);
     c_line(p, "    __builtin_shufflevector(s_, s_, 0, %lld, %lld, %lld); })", (long long)q, (long long)(2 * q),
            (long long)(3 * q));
 }
@@ -624,12 +630,7 @@ static void print_vectors(c_printer *p, const char *body)
             if (!strstr(body, arena_printf(p->a, "sum_%s(", name)))
                 continue;
             c_line(p, "#define sum_%s(x) ({ %s s_ = (x); \\", name, name);
-            for (long long half = lanes / 2; half >= 1; half /= 2) {
-                str order = str_new(p->a);
-                for (long long i = 0; i < lanes; i++)
-                    str_printf(&order, ", %lld", (i + half) % lanes);
-                c_line(p, "    s_ += __builtin_shufflevector(s_, s_%s); \\", order.at);
-            }
+            print_sums_within(p, lanes, lanes);
             c_line(p, "    s_[0]; })");
         }
         print_widening(p, DT_bf16, log2);
