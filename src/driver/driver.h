@@ -191,8 +191,9 @@ typedef struct reference {
 reference reference_make(arena *a, const ir_program *p, const tensor *inputs, pool *threads,
                          const volatile bool *cancel);
 /* Compares output i; the tolerance is the dtype's, or twice the rounding error, or twice what the
- * last digits of the inputs do, where that is larger; it is stored in *tolerance. Integers and bools are equal to the exact program's, or all
- * of them to the rounded one's, which is the reference from then on. */
+ * last digits of the inputs do, where that is larger; it is stored in *tolerance. Integers and bools
+ * are equal to the exact program's, or all of them to the rounded one's, which is the reference from
+ * then on. */
 comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolerance);
 
 typedef struct verified {
