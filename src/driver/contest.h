@@ -23,6 +23,7 @@ typedef struct contest {
     const char *best_directory; /* of its package */
     arena *best_arena;          /* that keeps it; NULL: it is published, or the program as it is */
     f64 best_us;
+    const pt_part *part; /* that it is about; NULL: the whole */
     i64 uses; /* places in the whole */
     ex_report found;
     i64 next; /* of those found, to try */
@@ -42,20 +43,21 @@ bool contest_try(contest *c, const ir_program *form, const ex_candidate *from);
 
 /* ---- parts.c ---------------------------------------------------------------------------------- */
 
-/* A way to cut the program. */
-typedef struct parting {
-    i64 size; /* reductions of a part */
-    pt_partition cut;
-    contest **of;              /* by part; NULL: it stays as it is */
-    const ir_program **joined; /* the forms that were put together last, by part */
-} parting;
-
 typedef struct partings {
-    parting *at;
+    const ir_program *whole;
+    bool parameters_are_inputs;
+    pt_partition *cuts; /* ways to cut the whole, each within the parts of the one before */
     i64 n;
-    contest **contests; /* of all of them, each once; what takes longest in a run first */
+    contest **contests; /* of the parts of all of them, each once; what takes longest in a run first */
     i64 contest_count;
 } partings;
+
+/* The whole put together from parts, each as it is or in its best form. */
+typedef struct composed {
+    pt_partition cut;
+    const ir_program **best;  /* by part: what its contest has; NULL: as it is */
+    const ir_program **forms; /* by part: that, as a form of the part */
+} composed;
 
 /* Is a program no larger than what is searched at a time? *cut is what it is cut into where it is
  * not; else its one part, or none where it computes nothing from its inputs. */
@@ -63,9 +65,11 @@ bool parts_is_small(arena *a, const ir_program *p, bool parameters_are_inputs, p
 /* Cuts the whole in several ways and builds every distinct part as it is, on the values that it has in
  * a run of the whole. Ways that leave it whole are left out. */
 partings parts_find(contest *whole);
-/* The whole from the best forms of its parts. */
-ir_program *parts_join(arena *a, const ir_program *p, const parting *x);
-/* Microseconds of all parts one after another; `as_read`: of the parts as they are. */
-f64 parts_estimate_us(const parting *x, bool as_read);
+/* The best so far: from the parts of all ways those that save most time, or for i >= 0 from those of the
+ * i-th way. */
+composed parts_compose(arena *a, const partings *x, i64 i);
+/* Is everything as it is? */
+bool parts_as_read(const composed *c);
+bool parts_same(const composed *x, const composed *y);
 
 #endif

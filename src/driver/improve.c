@@ -1,8 +1,8 @@
 /* Packages of other forms, while time is left.
  *
  * Forms of the whole compete, where it is small enough for one search, and so do forms of its parts,
- * cut in several ways. Rounds try one form of each; now and then what the parts have so far is put
- * together and competes as a form of the whole. What was not looked at when the budget ends was the
+ * cut in several ways that overlap. Rounds try one form of each; now and then the best of the parts is
+ * put together and competes as a form of the whole. What was not looked at when the budget ends was the
  * least promising. */
 #include <stdio.h>
 
@@ -22,8 +22,8 @@ typedef struct improving {
     partings parts;
     f64 started, budget, build_s; /* of the whole, as it is */
     f64 proof_s;                  /* for deriving and checking what was chosen */
-    const parting *chosen;        /* the best of the whole is put together so; NULL: in one piece */
-    const ir_program **forms;     /* of its parts */
+    VEC(const composed *) joined; /* the parts, as they were put together so far */
+    const composed *chosen;       /* the best of the whole is put together so; NULL: in one piece */
 } improving;
 
 static f64 left(const improving *x)
@@ -59,44 +59,31 @@ static void search_all(improving *x)
 
 /* ---- the parts together ----------------------------------------------------------------------- */
 
-static bool has_changed(const parting *p)
+static bool is_new(const improving *x, const composed *c)
 {
-    bool changed = false;
-    for (i64 i = 0; i < p->cut.part_count; i++) {
-        const ir_program *as_read = p->cut.parts[i].program;
-        const ir_program *best = p->of[i] ? p->of[i]->best : as_read;
-        changed = changed || best != (p->joined[i] ? p->joined[i] : as_read);
-    }
-    return changed;
+    bool new = !parts_as_read(c);
+    for (i64 i = 0; i < x->joined.n; i++)
+        new = new && !parts_same(c, x->joined.at[i]);
+    return new;
 }
 
-/* The ways to cut of which a part got faster, most promising first. */
+/* The best of all parts, and, since what parts save need not add up, that of each way to cut. */
 static void join_parts(improving *x)
 {
     making *m = x->m;
-    for (;;) {
-        parting *next = NULL;
-        f64 least = 0;
-        for (i64 i = 0; i < x->parts.n; i++) {
-            parting *p = &x->parts.at[i];
-            f64 gain = parts_estimate_us(p, false) / parts_estimate_us(p, true);
-            if (!has_changed(p) || (next && gain >= least))
-                continue;
-            next = p;
-            least = gain;
-        }
-        if (!next || left(x) <= 0)
-            return;
+    for (i64 i = -1; i < x->parts.n && x->parts.n > 0 && left(x) > 0; i++) {
+        composed *c = NEW(m->a, composed);
+        *c = parts_compose(m->a, &x->parts, i);
+        if (!is_new(x, c))
+            continue;
+        vec_push(m->a, &x->joined, c);
         make_begin(m, arena_printf(m->a, "putting %lld parts together, best %.3g us, as read %.3g us",
-                                   (long long)next->cut.use_count, m->report.best_us,
+                                   (long long)c->cut.use_count, m->report.best_us,
                                    m->report.unfused_us));
-        m->subgraphs = next->cut.use_count;
-        m->distinct_subgraphs = next->cut.part_count;
-        if (contest_try(x->whole, parts_join(m->a, m->ir, next), NULL)) {
-            x->chosen = next;
-            x->forms = arena_copy(m->a, next->joined,
-                                  next->cut.part_count * (i64)sizeof *next->joined);
-        }
+        m->subgraphs = c->cut.use_count;
+        m->distinct_subgraphs = c->cut.part_count;
+        if (contest_try(x->whole, pt_join(m->a, m->ir, &c->cut, c->forms), NULL))
+            x->chosen = c;
         m->subgraphs = m->distinct_subgraphs = 1;
         m->report.candidates++;
     }
@@ -186,7 +173,7 @@ static bool is_spent(void *user)
 static proof_part part_of(const improving *x, i64 i)
 {
     const ir_program *as_read = x->chosen ? x->chosen->cut.parts[i].program : x->m->ir;
-    const ir_program *form = x->chosen ? x->forms[i] : x->whole->best;
+    const ir_program *form = x->chosen ? x->chosen->forms[i] : x->whole->best;
     return (proof_part){.program = as_read,
                         .form = form == as_read ? NULL : form,
                         .uses = x->chosen ? x->chosen->cut.parts[i].uses : 1};
@@ -229,10 +216,10 @@ static const char *derivation(improving *x, arena *a)
         return NULL;
     make_begin(m, "proving");
     patience patient = {rt_now() + x->proof_s, m->options.cancel};
-    proof p = {.computes = x->whole->best,
-               .space = make_space(m),
-               .cut = x->chosen ? x->chosen->size : 0};
+    proof p = {.computes = x->whole->best, .space = make_space(m)};
     memcpy(p.digest, m->program->digest, sizeof p.digest);
+    for (i64 i = 0; x->chosen && i < x->chosen->cut.use_count; i++)
+        vec_push(a, &p.ends, x->chosen->cut.uses[i].to);
     for (i64 i = 0; i < (x->chosen ? x->chosen->cut.part_count : 1); i++) {
         proof_part part = part_of(x, i);
         f64 seconds = (patient.deadline - rt_now()) / 2; /* the other half is for checking */

@@ -2,13 +2,17 @@
  *
  * A part is verified and timed on the values that it has in a run of the whole: one more run of the
  * reference interpreter leaves what crosses the borders. A part that stands in several places is built
- * for the first of them. */
+ * for the first of them.
+ *
+ * Parts of different sizes overlap, and compete: smaller ones are cut within larger ones, and for each
+ * stretch of the program those are chosen whose forms save most. What a form saves is measured beside
+ * the part as it was read, so the start of a run, which a part has for itself alone, does not count. */
 #include <stdlib.h>
 
 #include "driver/contest.h"
 
-/* Reductions and products of a part: a product with what is around it, a layer of a model. */
-static const i64 sizes[] = {5, 14};
+/* Reductions and products of a part: a layer of a model, a product with what is around it. */
+static const i64 sizes[] = {14, 5};
 #define WHOLE_SIZE 28 /* of a program that is searched as a whole too */
 
 /* ---- values that cross ------------------------------------------------------------------------ */
@@ -127,6 +131,7 @@ static contest *build_part(contest *whole, const crossing *x, const pt_partition
     TRY (m->ctx, t) {
         make_package(m, whole->path);
         c = contest_new(m, whole->path, false);
+        c->part = &cut->parts[part];
     }
     if (t.status == EQF_OK)
         return c;
@@ -139,14 +144,9 @@ static contest *build_part(contest *whole, const crossing *x, const pt_partition
 
 /* ---- ways to cut ------------------------------------------------------------------------------ */
 
-static bool same_cut(const pt_partition *x, const pt_partition *y)
+static bool is_finer(const pt_partition *x, const pt_partition *than)
 {
-    bool same = x->use_count == y->use_count && x->part_count == y->part_count;
-    for (i64 i = 0; same && i < x->use_count; i++)
-        same = x->uses[i].part == y->uses[i].part;
-    for (i64 i = 0; same && i < x->part_count; i++)
-        same = strcmp(x->parts[i].digest, y->parts[i].digest) == 0;
-    return same;
+    return x->use_count > MAX(than->use_count, 1);
 }
 
 static int compare_weights(const void *x, const void *y)
@@ -158,82 +158,129 @@ static int compare_weights(const void *x, const void *y)
 
 bool parts_is_small(arena *a, const ir_program *p, bool parameters_are_inputs, pt_partition *cut)
 {
-    pt_options o = {WHOLE_SIZE, parameters_are_inputs};
+    pt_options o = {.most_reductions = WHOLE_SIZE, .parameters_are_inputs = parameters_are_inputs};
     *cut = pt_cut(a, p, &o);
     if (cut->use_count <= 1)
         return true;
-    o.most_reductions = sizes[COUNT_OF(sizes) - 1];
+    o.most_reductions = sizes[0];
     *cut = pt_cut(a, p, &o);
     return false;
+}
+
+static contest *contest_of(const partings *x, const pt_part *part)
+{
+    for (i64 i = 0; i < x->contest_count; i++)
+        if (strcmp(x->contests[i]->part->digest, part->digest) == 0)
+            return x->contests[i];
+    return NULL;
+}
+
+static void build_parts(partings *all, contest *whole, const crossing *x)
+{
+    making *m = whole->first;
+    VEC(contest *) contests = {0};
+    VEC(const char *) failed = {0};
+    for (i64 k = 0; k < all->n; k++)
+        for (i64 i = 0; i < all->cuts[k].part_count; i++) {
+            const pt_part *part = &all->cuts[k].parts[i];
+            contest *c = contest_of(all, part);
+            bool is_new = !c && rt_now() < m->deadline;
+            for (i64 f = 0; f < failed.n; f++)
+                is_new = is_new && strcmp(failed.at[f], part->digest) != 0;
+            if (is_new && (c = build_part(whole, x, &all->cuts[k], i))) {
+                vec_push(m->a, &contests, c);
+                all->contests = contests.at;
+                all->contest_count = contests.n;
+            } else if (is_new) {
+                vec_push(m->a, &failed, part->digest);
+            }
+            if (c)
+                c->uses = MAX(c->uses, part->uses);
+        }
+    if (all->contest_count)
+        qsort(all->contests, (size_t)all->contest_count, sizeof *all->contests, compare_weights);
 }
 
 partings parts_find(contest *whole)
 {
     making *m = whole->first;
-    partings all = {.at = NEW_N(m->a, parting, COUNT_OF(sizes))};
+    bool parameters_are_inputs = m->options.parameters_are_inputs;
+    partings all = {.whole = m->ir,
+                    .parameters_are_inputs = parameters_are_inputs,
+                    .cuts = NEW_N(m->a, pt_partition, COUNT_OF(sizes))};
     i64 n = m->ir->nodes.n;
     crossing x = {.terms = NEW_N(m->a, u32, n), .place = NEW_N(m->a, i64, n)};
+    pt_partition coarse = {0};
     for (i64 k = 0; k < COUNT_OF(sizes); k++) {
-        pt_options o = {sizes[k], m->options.parameters_are_inputs};
+        pt_partition *within = all.n ? &all.cuts[all.n - 1] : NULL;
+        pt_options o = {sizes[k], parameters_are_inputs, within};
         pt_partition cut = pt_cut(m->a, m->ir, &o);
-        bool is_new = cut.use_count > 1;
-        for (i64 i = 0; i < all.n; i++)
-            is_new = is_new && !same_cut(&all.at[i].cut, &cut);
-        if (!is_new)
+        if (!is_finer(&cut, &coarse))
             continue;
         need(&x, m->ir, &cut);
-        all.at[all.n++] = (parting){.size = sizes[k], .cut = cut};
+        coarse = all.cuts[all.n++] = cut;
     }
     if (all.n == 0)
         return all;
     x.values = NEW_N(m->a, tensor, x.n + 1);
     if (x.n > 0)
         compute(&x, m);
-    VEC(contest *) contests = {0};
-    VEC(const char *) digests = {0};
-    for (i64 k = 0; k < all.n; k++) {
-        parting *p = &all.at[k];
-        p->of = NEW_N(m->a, contest *, p->cut.part_count);
-        p->joined = NEW_N(m->a, const ir_program *, p->cut.part_count);
-        for (i64 i = 0; i < p->cut.part_count; i++) {
-            i64 same = 0;
-            while (same < digests.n && strcmp(digests.at[same], p->cut.parts[i].digest) != 0)
-                same++;
-            if (same == digests.n) {
-                contest *c = rt_now() < m->deadline ? build_part(whole, &x, &p->cut, i) : NULL;
-                vec_push(m->a, &digests, p->cut.parts[i].digest);
-                vec_push(m->a, &contests, c);
-            }
-            p->of[i] = contests.at[same];
-            if (p->of[i])
-                p->of[i]->uses = MAX(p->of[i]->uses, p->cut.parts[i].uses);
-        }
-    }
-    all.contests = NEW_N(m->a, contest *, contests.n);
-    for (i64 i = 0; i < contests.n; i++)
-        if (contests.at[i])
-            all.contests[all.contest_count++] = contests.at[i];
-    if (all.contest_count)
-        qsort(all.contests, (size_t)all.contest_count, sizeof *all.contests, compare_weights);
+    build_parts(&all, whole, &x);
     return all;
 }
 
-ir_program *parts_join(arena *a, const ir_program *p, const parting *x)
+/* ---- put together ----------------------------------------------------------------------------- */
+
+/* A part costs what its form does not save. */
+static i64 best_ends(arena *a, const partings *x, i64 *ends)
 {
-    const ir_program **forms = NEW_N(a, const ir_program *, x->cut.part_count);
-    for (i64 i = 0; i < x->cut.part_count; i++) {
-        forms[i] = x->of[i] ? x->of[i]->best : x->cut.parts[i].program;
-        x->joined[i] = forms[i];
+    const f64 **costs = NEW_N(a, const f64 *, x->n);
+    for (i64 k = 0; k < x->n; k++) {
+        f64 *at = NEW_N(a, f64, x->cuts[k].part_count);
+        for (i64 i = 0; i < x->cuts[k].part_count; i++) {
+            const contest *c = contest_of(x, &x->cuts[k].parts[i]);
+            at[i] = c ? c->best_us - c->first->verified.median_us : 0;
+        }
+        costs[k] = at;
     }
-    return pt_join(a, p, &x->cut, forms);
+    return pt_mix(a, x->cuts, x->n, costs, ends);
 }
 
-f64 parts_estimate_us(const parting *x, bool as_read)
+composed parts_compose(arena *a, const partings *x, i64 i)
 {
-    f64 sum = 0;
-    for (i64 i = 0; i < x->cut.part_count; i++)
-        if (x->of[i])
-            sum += (f64)x->cut.parts[i].uses *
-                   (as_read ? x->of[i]->first->verified.median_us : x->of[i]->best_us);
-    return sum;
+    composed c = {.cut = x->cuts[MAX(i, 0)]};
+    if (i < 0) {
+        i64 uses = 0;
+        for (i64 k = 0; k < x->n; k++)
+            uses += x->cuts[k].use_count;
+        i64 *ends = NEW_N(a, i64, uses), n = best_ends(a, x, ends);
+        pt_cut_at(a, x->whole, x->parameters_are_inputs, ends, n, &c.cut);
+    }
+    c.best = NEW_N(a, const ir_program *, c.cut.part_count);
+    c.forms = NEW_N(a, const ir_program *, c.cut.part_count);
+    for (i64 k = 0; k < c.cut.part_count; k++) {
+        const pt_part *part = &c.cut.parts[k];
+        const contest *of = contest_of(x, part);
+        c.best[k] = of && of->best != of->part->program ? of->best : NULL;
+        c.forms[k] = c.best[k] ? pt_form_for(a, c.best[k], of->part, part) : part->program;
+    }
+    return c;
+}
+
+bool parts_as_read(const composed *c)
+{
+    bool same = true;
+    for (i64 i = 0; i < c->cut.part_count; i++)
+        same = same && !c->best[i];
+    return same;
+}
+
+bool parts_same(const composed *x, const composed *y)
+{
+    bool same = x->cut.use_count == y->cut.use_count;
+    for (i64 i = 0; same && i < x->cut.use_count; i++) {
+        const pt_use *u = &x->cut.uses[i], *v = &y->cut.uses[i];
+        same = u->to == v->to && x->best[u->part] == y->best[v->part];
+    }
+    return same;
 }

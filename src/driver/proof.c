@@ -15,9 +15,9 @@ static void print_part(str *out, const proof *p, i64 i)
 {
     const proof_part *x = &p->parts.at[i];
     str_printf(out, "(part %lld (uses %lld)\n", (long long)i, (long long)x->uses);
-    if (p->cut)
+    if (p->ends.n)
         ir_print(out, x->program);
-    if (x->form && p->cut) {
+    if (x->form && p->ends.n) {
         str_add(out, "(form\n");
         ir_print(out, x->form);
         str_add(out, ")\n");
@@ -59,13 +59,17 @@ void proof_print(str *out, const proof *p)
     else
         str_add(out, "; The kernels compute program.eqf as it was read: the derivation has no "
                      "step.\n; They were compared with the reference interpreter, by value.\n");
-    str_printf(out, "(proof (format 2)\n(program \"%s\")\n", p->digest);
+    str_printf(out, "(proof (format 3)\n(program \"%s\")\n", p->digest);
     if (p->computes) {
         str_printf(out, "(rounding %s) (parameters %s)\n", rl_fp_name(p->space.fp),
                    p->space.parameters_are_inputs ? "input" : "constant");
         print_rules(out, p->space.rules);
-        if (p->cut)
-            str_printf(out, "(cut %lld)\n", (long long)p->cut);
+        if (p->ends.n)
+            str_add(out, "(cut");
+        for (i64 i = 0; i < p->ends.n; i++)
+            str_printf(out, " %lld", (long long)p->ends.at[i]);
+        if (p->ends.n)
+            str_add(out, ")\n");
         for (i64 i = 0; i < p->parts.n; i++)
             print_part(out, p, i);
         str_add(out, "(computes\n");
@@ -184,13 +188,13 @@ static void read_part(proof *p, arena *a, const sx *x)
 {
     proof_part part = {.uses = number_of(x, "uses"), .program = p->program};
     const sx *own = find(x, "program"), *form = find(x, "form"), *by_value = find(x, "by-value");
-    if (p->cut && !own)
+    if (p->ends.n && !own)
         refuse(p, a, x, "a part without its program");
-    if (p->cut)
+    if (p->ends.n)
         part.program = program_of(p, a, own);
-    if (p->cut && form && form->n == 2)
+    if (p->ends.n && form && form->n == 2)
         part.form = program_of(p, a, form->at[1]);
-    else if (!p->cut)
+    else if (!p->ends.n)
         part.form = p->computes;
     if (part.form && !same_boundary(part.program, part.form))
         refuse(p, a, x, "the form has other inputs or outputs than the program");
@@ -202,12 +206,22 @@ static void read_part(proof *p, arena *a, const sx *x)
     vec_push(a, &p->parts, part);
 }
 
+static void read_cut(proof *p, arena *a, const sx *x)
+{
+    for (i64 i = 1; i < x->n; i++) {
+        if (x->at[i]->kind != SX_INT)
+            refuse(p, a, x->at[i], "expected the place where a part ends");
+        vec_push(a, &p->ends, x->at[i]->i);
+    }
+}
+
 /* Is the program cut into these parts, and are they, put together, the program, and their forms what is
  * computed? */
 static void check_cut(const proof *p, arena *a, const sx *at)
 {
-    pt_options o = {p->cut, p->space.parameters_are_inputs};
-    pt_partition cut = pt_cut(a, p->program, &o);
+    pt_partition cut;
+    if (!pt_cut_at(a, p->program, p->space.parameters_are_inputs, p->ends.at, p->ends.n, &cut))
+        refuse(p, a, at, "the program cannot be cut there");
     if (cut.part_count != p->parts.n)
         refuse(p, a, at, "the program has another number of parts");
     const ir_program **as_read = NEW_N(a, const ir_program *, cut.part_count),
@@ -232,8 +246,8 @@ proof *proof_read(arena *a, const char *file, const char *text, i64 n, const cha
     *p = (proof){.file = file, .text = text, .text_n = n};
     const sx *all = sx_read(a, file, text, n);
     const sx *x = all->n == 1 ? all->at[0] : all;
-    if (!sx_is_form(x, "proof") || number_of(x, "format") != 2)
-        eqf_throw(arena_ctx(a), EQF_E_PARSE, file, NULL, "expected one (proof (format 2) ...)");
+    if (!sx_is_form(x, "proof") || number_of(x, "format") != 3)
+        eqf_throw(arena_ctx(a), EQF_E_PARSE, file, NULL, "expected one (proof (format 3) ...)");
     digest_hex(program, program_n, p->digest);
     if (strcmp(value_of(x, "program"), p->digest) != 0)
         refuse(p, a, x, "it is about another program");
@@ -253,12 +267,13 @@ proof *proof_read(arena *a, const char *file, const char *text, i64 n, const cha
     for (i64 i = 1; i < x->n; i++)
         if (sx_is_form(x->at[i], "rules"))
             read_rules(p, a, rules, x->at[i]);
-    p->cut = number_of(x, "cut");
+    if (find(x, "cut"))
+        read_cut(p, a, find(x, "cut"));
     p->computes = program_of(p, a, computes->at[1]);
     for (i64 i = 1; i < x->n; i++)
         if (sx_is_form(x->at[i], "part"))
             read_part(p, a, x->at[i]);
-    if (p->cut)
+    if (p->ends.n)
         check_cut(p, a, x);
     else if (p->parts.n != 1)
         refuse(p, a, x, "expected one part");

@@ -1,10 +1,11 @@
 /* proof.eqf: why what a package's kernels compute is what program.eqf says.
  *
- *     (proof (format 2)
+ *     (proof (format 3)
  *       (program "DIGEST")                  of program.eqf
  *       (rounding reassoc) (parameters constant)      rules that were admitted; what is folded once
  *       (rules "my.rules" (rule ...) ...)   further rules, for those of each file
- *       (cut 14)                            into parts of so many reductions; absent: one part, the whole
+ *       (cut 14 28 40)                      where parts end, in the order of src/partition/order.c; absent:
+ *                                           one part, the whole
  *       (part 0 (uses 2)
  *         (program ...)                     the part, for a whole that was cut
  *         (form (program ...))              absent: as it was read
@@ -37,7 +38,7 @@ typedef struct proof {
     const ir_program *computes; /* NULL: as it was read */
     char digest[33];
     driver_space space; /* the rules are those of the product and then the proof's own */
-    i64 cut; /* 0: not cut */
+    VEC(i64) ends; /* of the uses of parts; none: not cut */
     VEC(proof_part) parts;
     const char *file, *text; /* when read */
     i64 text_n;

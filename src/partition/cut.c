@@ -39,20 +39,23 @@ typedef struct places {
     i64 *at, n;
 } places;
 
-/* The lowest places, the ends, and places between that leave no stretch too long or with more than
- * `most` reductions. */
-static places find_places(const pt_order *o, arena *a, i64 most)
+/* The lowest places, the ends of the coarser parts, and places between that leave no stretch too long
+ * or with more than `most` reductions. */
+static places find_places(const pt_order *o, arena *a, i64 most, const pt_partition *within)
 {
     i64 n = o->at.n, *live = alive(o, a), since = 0, heavy = 0, step = MAX(MOST_TERMS / 8, n / MOST_PLACES);
+    i64 coarse = 0;
     places x = {NEW_N(a, i64, n + 2), 0};
     x.at[x.n++] = 0;
     for (i64 k = 1; k < n; k++) {
+        bool is_end = within && within->uses[coarse].to == k;
+        coarse += is_end;
         heavy += is_heavy(&o->p->nodes.at[o->at.at[k - 1]]);
         i64 next = k + 1;
         while (next < n && live[next] == live[k])
             next++;
         bool is_low = live[k] < live[k - 1] && (next == n || live[next] > live[k]);
-        if (is_low || k - since >= step || heavy >= most) {
+        if (is_low || is_end || k - since >= step || heavy >= most) {
             x.at[x.n++] = k;
             since = k;
             heavy = 0;
@@ -91,17 +94,20 @@ static int compare_digests(const void *x, const void *y)
     return c ? c : a->number < b->number ? -1 : a->number > b->number;
 }
 
-static void list_stretches(cutter *c, i64 most)
+static void list_stretches(cutter *c, i64 most, const pt_partition *within)
 {
     VEC(named) names = {0};
+    i64 coarse = 0;
     i64 heavy_from = 0, *heavy = NEW_N(c->a, i64, c->o.at.n + 1);
     for (i64 k = 0; k < c->o.at.n; k++)
         heavy[k + 1] = heavy[k] + is_heavy(&c->o.p->nodes.at[c->o.at.at[k]]);
     for (i64 to = 1; to < c->places.n; to++) {
         i64 end = c->places.at[to];
         while (heavy_from < to - 1 && (heavy[end] - heavy[c->places.at[heavy_from]] > most ||
-                                       end - c->places.at[heavy_from] > MOST_TERMS))
+                                       end - c->places.at[heavy_from] > MOST_TERMS ||
+                                       (within && within->uses[coarse].from > c->places.at[heavy_from])))
             heavy_from++;
+        coarse += within && within->uses[coarse].to == end;
         for (i64 from = to - 1; from >= heavy_from; from--) {
             arena *scratch = arena_child(c->a);
             pt_recipe r = pt_recipe_of(&c->o, scratch, c->places.at[from], end);
@@ -165,12 +171,36 @@ static const ir_term *as_terms(arena *a, ids list)
     return at;
 }
 
-static pt_use use_of(arena *a, const pt_recipe *r, i64 part, const i64 *atom_at)
+static void add_use(pt_partition *x, pt_order *o, arena *a, i64 from, i64 to)
 {
-    ir_atom *atoms = NEW_N(a, ir_atom, r->atoms.n + 1);
-    for (i64 i = 0; i < r->atoms.n; i++)
-        atoms[i + 1] = (ir_atom){r->atoms.at[atom_at[i]]};
-    return (pt_use){part, as_terms(a, r->inputs), as_terms(a, r->outputs), atoms};
+    arena *scratch = arena_child(a);
+    pt_recipe r = pt_recipe_of(o, scratch, from, to);
+    i64 part = 0;
+    while (part < x->part_count && memcmp(x->parts[part].digest, r.digest, sizeof r.digest) != 0)
+        part++;
+    if (part == x->part_count) {
+        pt_part *new = &x->parts[x->part_count++];
+        new->program = pt_part_program(o, a, &r);
+        new->order = arena_copy(a, r.order, r.atoms.n * (i64)sizeof *r.order);
+        memcpy(new->digest, r.digest, sizeof r.digest);
+    }
+    x->parts[part].uses++;
+    ir_atom *atoms = NEW_N(a, ir_atom, r.atoms.n + 1);
+    for (i64 i = 0; i < r.atoms.n; i++)
+        atoms[i + 1] = (ir_atom){r.atoms.at[x->parts[part].order[i]]};
+    x->uses[x->use_count++] =
+        (pt_use){part, from, to, as_terms(a, r.inputs), as_terms(a, r.outputs), atoms};
+    x->bytes += r.bytes;
+    arena_free(scratch);
+}
+
+/* Parts from 0, ends[0] ... to ends[n - 1]. */
+static pt_partition cut_at(pt_order *o, arena *a, const i64 *ends, i64 n)
+{
+    pt_partition x = {.parts = NEW_N(a, pt_part, n), .uses = NEW_N(a, pt_use, n)};
+    for (i64 i = 0; i < n; i++)
+        add_use(&x, o, a, i ? ends[i - 1] : 0, ends[i]);
+    return x;
 }
 
 static bool is_tensor_program(const ir_program *p)
@@ -183,35 +213,34 @@ static bool is_tensor_program(const ir_program *p)
 
 pt_partition pt_cut(arena *a, const ir_program *p, const pt_options *options)
 {
-    pt_partition x = {0};
     if (!is_tensor_program(p))
-        return x;
+        return (pt_partition){0};
     arena *scratch = arena_child(a);
-    cutter c = {.o = pt_order_new(scratch, p, options), .a = scratch};
-    c.places = find_places(&c.o, scratch, options->most_reductions);
-    list_stretches(&c, options->most_reductions);
-    i64 *chain = NEW_N(scratch, i64, c.places.n);
+    cutter c = {.o = pt_order_new(scratch, p, options->parameters_are_inputs), .a = scratch};
+    c.places = find_places(&c.o, scratch, options->most_reductions, options->within);
+    list_stretches(&c, options->most_reductions, options->within);
+    i64 *chain = NEW_N(scratch, i64, c.places.n), *ends = NEW_N(scratch, i64, c.places.n);
     i64 n = c.all.n ? cheapest(&c, chain) : 0;
-    x.uses = arena_alloc_n(a, n, (i64)sizeof(pt_use));
-    x.parts = NEW_N(a, pt_part, n);
-    u32 *kinds = NEW_N(scratch, u32, n);
-    i64 **atom_at = NEW_N(scratch, i64 *, n);
-    for (i64 i = n - 1; i >= 0; i--) {
-        const stretch *s = &c.all.at[chain[i]];
-        pt_recipe r = pt_recipe_of(&c.o, scratch, c.places.at[s->from], c.places.at[s->to]);
-        i64 part = 0;
-        while (part < x.part_count && kinds[part] != s->kind)
-            part++;
-        if (part == x.part_count) {
-            kinds[x.part_count++] = s->kind;
-            atom_at[part] = NEW_N(scratch, i64, r.atoms.n);
-            x.parts[part].program = pt_part_program(&c.o, a, &r, part, atom_at[part]);
-            memcpy(x.parts[part].digest, r.digest, sizeof r.digest);
-        }
-        x.parts[part].uses++;
-        x.uses[x.use_count++] = use_of(a, &r, part, atom_at[part]);
-        x.bytes += r.bytes;
-    }
+    for (i64 i = 0; i < n; i++)
+        ends[i] = c.places.at[c.all.at[chain[n - 1 - i]].to];
+    pt_partition x = cut_at(&c.o, a, ends, n);
     arena_free(scratch);
     return x;
+}
+
+bool pt_cut_at(arena *a, const ir_program *p, bool parameters_are_inputs, const i64 *ends, i64 n,
+               pt_partition *out)
+{
+    *out = (pt_partition){0};
+    if (!is_tensor_program(p))
+        return n == 0;
+    arena *scratch = arena_child(a);
+    pt_order o = pt_order_new(scratch, p, parameters_are_inputs);
+    bool fits = n > 0 ? ends[n - 1] == o.at.n && ends[0] > 0 : o.at.n == 0;
+    for (i64 i = 1; i < n; i++)
+        fits = fits && ends[i - 1] < ends[i];
+    if (fits)
+        *out = cut_at(&o, a, ends, n);
+    arena_free(scratch);
+    return fits;
 }

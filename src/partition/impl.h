@@ -26,18 +26,18 @@ typedef struct pt_recipe {
     ids nodes;   /* terms to make, constants first used first */
     ids outputs; /* terms */
     ids atoms;   /* by first appearance */
+    i64 *order;  /* of the part's program: places in `atoms`, ascending in the whole */
     i64 bytes;   /* of what crosses its borders in a run */
-    char digest[33]; /* equal for parts that differ in names only */
+    char digest[33]; /* equal for parts that differ in names, and the order of atoms, only */
 } pt_recipe;
 
-pt_order pt_order_new(arena *a, const ir_program *p, const pt_options *options);
+pt_order pt_order_new(arena *a, const ir_program *p, bool parameters_are_inputs);
 /* Operand i; where operands have no order, in one that depends on what they look like. */
 ir_term pt_operand(const pt_order *o, u32 term, i64 i);
 /* Positions from <= k < to; in `a`. */
 pt_recipe pt_recipe_of(pt_order *o, arena *a, i64 from, i64 to);
-/* The program. Its atom 1 + i is atom atom_at[i] of the recipe (and of every recipe that is equal). */
-ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64 number,
-                            i64 *atom_at);
+/* The program. Its atom 1 + i is atom order[i] of the recipe. */
+ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r);
 /* Of the value as it is stored. */
 i64 pt_value_bytes(const ir_program *p, u32 term);
 

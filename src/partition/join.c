@@ -2,7 +2,6 @@
  * ports are the terms that the parts before it left. */
 #include "partition/partition.h"
 
-
 static void place(ir_copy *whole, arena *scratch, const pt_use *u, const ir_program *part,
                   const ir_program *form)
 {
@@ -45,4 +44,34 @@ ir_program *pt_join(arena *a, const ir_program *p, const pt_partition *x,
     arena_free(scratch);
     ir_verify(to, "joining parts");
     return to;
+}
+
+static const ir_term *terms_of(arena *a, const ir_port *ports, i64 n)
+{
+    ir_term *at = NEW_N(a, ir_term, n);
+    for (i64 i = 0; i < n; i++)
+        at[i] = ports[i].term;
+    return at;
+}
+
+const ir_program *pt_form_for(arena *a, const ir_program *form, const pt_part *of, const pt_part *to)
+{
+    i64 n = to->program->atoms.n - 1;
+    if (memcmp(of->order, to->order, (size_t)n * sizeof *to->order) == 0)
+        return form;
+    arena *scratch = arena_child(a);
+    ir_atom *numbered = NEW_N(scratch, ir_atom, n), *atoms = NEW_N(scratch, ir_atom, n + 1);
+    for (i64 i = 0; i < n; i++)
+        numbered[to->order[i]] = (ir_atom){(u32)i + 1};
+    for (i64 i = 0; i < n; i++)
+        atoms[i + 1] = numbered[of->order[i]];
+    pt_part part = *of;
+    const ir_program *p = to->program;
+    pt_use use = {.inputs = terms_of(scratch, p->inputs.at, p->inputs.n),
+                  .outputs = terms_of(scratch, p->outputs.at, p->outputs.n),
+                  .atoms = atoms};
+    pt_partition x = {.parts = &part, .uses = &use, .part_count = 1, .use_count = 1};
+    ir_program *q = pt_join(a, p, &x, &form);
+    arena_free(scratch);
+    return q;
 }

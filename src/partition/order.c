@@ -104,10 +104,10 @@ static void place_terms(pt_order *o, u32 root)
     }
 }
 
-pt_order pt_order_new(arena *a, const ir_program *p, const pt_options *options)
+pt_order pt_order_new(arena *a, const ir_program *p, bool parameters_are_inputs)
 {
     pt_order o = {.p = p, .a = a, .is_constant =
-                     ir_constant_terms(a, p, !options->parameters_are_inputs)};
+                     ir_constant_terms(a, p, !parameters_are_inputs)};
     i64 n = p->nodes.n;
     o.depth = find_depths(&o);
     o.colour = find_colours(a, p);

@@ -157,6 +157,19 @@ static void take(cook *c, u32 root, u32 *numbers)
     }
 }
 
+/* In the order of the whole: values are laid out by it, and so are kernels. */
+static void order_atoms(arena *a, pt_recipe *r)
+{
+    const ids *atoms = &r->atoms;
+    i64 *at = r->order = NEW_N(a, i64, atoms->n);
+    for (i64 i = 0; i < atoms->n; i++) {
+        i64 k = i;
+        for (; k > 0 && atoms->at[at[k - 1]] > atoms->at[i]; k--)
+            at[k] = at[k - 1];
+        at[k] = i;
+    }
+}
+
 pt_recipe pt_recipe_of(pt_order *o, arena *a, i64 from, i64 to)
 {
     pt_recipe r = {.bytes = 0};
@@ -172,28 +185,20 @@ pt_recipe pt_recipe_of(pt_order *o, arena *a, i64 from, i64 to)
             r.bytes += pt_value_bytes(o->p, o->at.at[k]);
         }
     digest_end(c.h, r.digest);
+    order_atoms(a, &r);
     return r;
 }
 
 /* ---- a program of its own -------------------------------------------------------------------- */
 
-ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r, i64 number,
-                            i64 *atom_at)
+ir_program *pt_part_program(const pt_order *o, arena *a, const pt_recipe *r)
 {
     arena *scratch = arena_child(a);
     const ir_program *p = o->p;
-    ir_program *to =
-        ir_program_new(a, p->file, arena_printf(scratch, "part%lld", (long long)number));
+    ir_program *to = ir_program_new(a, p->file, "part");
     ir_copy c = ir_copy_new(scratch, to, p);
-    /* in the order of the whole: values are laid out by it, and so are kernels */
-    for (i64 i = 0; i < r->atoms.n; i++) {
-        i64 k = i;
-        for (; k > 0 && r->atoms.at[atom_at[k - 1]] > r->atoms.at[i]; k--)
-            atom_at[k] = atom_at[k - 1];
-        atom_at[k] = i;
-    }
     for (i64 i = 0; i < r->atoms.n; i++)
-        ir_copy_atom(&c, (ir_atom){r->atoms.at[atom_at[i]]});
+        ir_copy_atom(&c, (ir_atom){r->atoms.at[r->order[i]]});
     for (i64 i = 0; i < r->inputs.n; i++) {
         u32 term = r->inputs.at[i];
         const ir_port *constant = pt_constant_port(p, term);

@@ -118,15 +118,19 @@ static void wholes_are_proved(void **state)
     eqf_ctx_free(ctx);
 }
 
-/* All parts in another form, or all but one. */
-static const char *parts_proof(arena *a, const char *text, i64 n, i64 size, bool all)
+/* All parts in another form, or all but one. Parts of up to five reductions; or, of larger ones, the
+ * first, and those in the others. */
+static const char *parts_proof(arena *a, const char *text, i64 n, bool mixed, bool all)
 {
     ir_program *p = ir_read(a, "program.eqf", text, n);
-    pt_options o = {size, false};
-    pt_partition cut = pt_cut(a, p, &o);
-    assert_true(cut.use_count > 1);
+    pt_partition large = pt_cut(a, p, &(pt_options){.most_reductions = 14});
+    pt_partition cut = pt_cut(a, p, &(pt_options){.most_reductions = 5, .within = &large});
     proof q = start(a, p, text, n);
-    q.cut = size;
+    for (i64 i = 0; i < cut.use_count; i++)
+        if (!mixed || cut.uses[i].to >= large.uses[0].to)
+            vec_push(a, &q.ends, cut.uses[i].to);
+    assert_true(q.ends.n > 1 && (!mixed || q.ends.n < cut.use_count));
+    assert_true(pt_cut_at(a, p, false, q.ends.at, q.ends.n, &cut));
     const ir_program **forms = NEW_N(a, const ir_program *, cut.part_count);
     for (i64 i = 0; i < cut.part_count; i++) {
         const ir_program *form = i == 1 && !all ? NULL : form_of(a, cut.parts[i].program, 0);
@@ -147,7 +151,7 @@ static void parts_are_proved(void **state)
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         arena *a = arena_new(ctx, 0);
         i64 n, steps = 0;
-        const char *text = read_text(a, names[i], &n), *file = parts_proof(a, text, n, 5, i == 0);
+        const char *text = read_text(a, names[i], &n), *file = parts_proof(a, text, n, i == 0, i == 0);
         if (refused_parts(a, file, text, n, &steps) != 0)
             fail_msg("%s: %s", names[i], eqf_diag_count(ctx) ? eqf_diag_get(ctx, 0).message : "");
         assert_true(steps > 20);
@@ -218,17 +222,21 @@ static void changed_files_are_refused(void **state)
     arena_free(a);
     a = arena_new(ctx, 0);
     text = read_text(a, "decoder_layers_2", &n);
-    file = parts_proof(a, text, n, 5, false);
+    file = parts_proof(a, text, n, false, false);
     static const struct {
         const char *mark, *from, *to;
-    } of_parts[] = {{"(cut", "5", "6"},
+    } of_parts[] = {{"(cut", " ", " 1 "},
+                    {"(cut", " ", " -1 "},
+                    {"(cut", " ", " x "},
+                    {"(cut", ")", " 9999)"},
+                    {"(cut", "(cut", "(cuts"},
                     {"(part 1", "(uses ", "(uses 1"},
                     {"(part 0", "(program", "(program other) (program"},
                     {"(part 0", "(form", "(by-value \"x\") (derivation) (form"}};
     for (i64 i = 0; i < COUNT_OF(of_parts); i++) {
         other = changed(a, file, of_parts[i].mark, of_parts[i].from, of_parts[i].to);
         i64 refused = refused_parts(a, other, text, n, &steps);
-        if (refused == 0 && i != 2) /* the last program of a part counts */
+        if (refused == 0 && i != 6) /* the last program of a part counts */
             fail_msg("%s after %s is accepted", of_parts[i].to, of_parts[i].mark);
         eqf_ctx_clear(ctx);
     }
