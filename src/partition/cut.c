@@ -171,13 +171,11 @@ static const ir_term *as_terms(arena *a, ids list)
     return at;
 }
 
-static void add_use(pt_partition *x, pt_order *o, arena *a, i64 from, i64 to)
+static void add_use(pt_partition *x, intern *digests, pt_order *o, arena *a, i64 from, i64 to)
 {
     arena *scratch = arena_child(a);
     pt_recipe r = pt_recipe_of(o, scratch, from, to);
-    i64 part = 0;
-    while (part < x->part_count && memcmp(x->parts[part].digest, r.digest, sizeof r.digest) != 0)
-        part++;
+    i64 part = (i64)intern_cstr(digests, r.digest) - 1; /* "" is the first */
     if (part == x->part_count) {
         pt_part *new = &x->parts[x->part_count++];
         new->program = pt_part_program(o, a, &r);
@@ -198,8 +196,11 @@ static void add_use(pt_partition *x, pt_order *o, arena *a, i64 from, i64 to)
 static pt_partition cut_at(pt_order *o, arena *a, const i64 *ends, i64 n)
 {
     pt_partition x = {.parts = NEW_N(a, pt_part, n), .uses = NEW_N(a, pt_use, n)};
+    arena *scratch = arena_child(a);
+    intern *digests = intern_new(scratch);
     for (i64 i = 0; i < n; i++)
-        add_use(&x, o, a, i ? ends[i - 1] : 0, ends[i]);
+        add_use(&x, digests, o, a, i ? ends[i - 1] : 0, ends[i]);
+    arena_free(scratch);
     return x;
 }
 
