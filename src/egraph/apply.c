@@ -298,16 +298,14 @@ static bool apply_match(run *r, const eg_rule *rule, u32 state, match *m)
  * on. Room for all is taken first. The order is fixed, so the outcome is. */
 enum { BATCH = 64 };
 
-/* Slots of a hash-cons that is near anyway: what it holds need not be fetched ahead. */
-enum { LEAN = 1 << 16 };
-
 typedef struct batch {
     run *r;
     const eg_rule *rule;
     u32 state, n, width;
     i64 made, applied; /* e-nodes; matches that changed something */
     const u32 *rows; /* n of `width` words */
-    u32 kid[4][BATCH], hash[BATCH], at[BATCH]; /* at: the slot where a probe may begin */
+    u32 kid[4][BATCH], place[4][BATCH]; /* children and where their bodies are */
+    u32 hash[BATCH], at[BATCH]; /* at: the slot where a probe may begin */
     const u32 *rec[BATCH]; /* of the e-node that has the hash, if one of this arity has; NULL */
     u32 made_class[EG_MAX_BUILT][BATCH], made_node[EG_MAX_BUILT][BATCH]; /* nodes: explained only */
     u32 built_swaps[BATCH];
@@ -381,6 +379,138 @@ static bool reserve(batch *b, const eg_make *mk, bool root)
                         b->n * (8 + (u32)b->rule->atoms.n + b->rule->nbuilt)));
 }
 
+/* The children of match j and what their parent words say, found anew; their hash. */
+static __attribute__((noinline)) u32 follow_kids(batch *b, u32 j, u32 head, u32 arity,
+                                                 bool commutative)
+{
+    eg *g = b->r->g;
+    u32 kids[4];
+    for (u32 i = 0; i < arity; i++) {
+        kids[i] = b->kid[i][j] = eg_find_halving(g, b->kid[i][j]);
+        b->place[i][j] = g->parent[kids[i]];
+    }
+    return b->hash[j] = key_hash(head, arity, kids, commutative);
+}
+
+/* The keys of all matches; their slots are fetched. */
+static inline __attribute__((always_inline)) void find_keys(batch *b, const eg_make *mk,
+                                                            const u32 arity,
+                                                            const bool commutative)
+{
+    const eg *g = b->r->g;
+    const u32 head = mk->head, n = b->n, mask = g->slot_mask;
+    const u32 *const parent = g->parent;
+    const u64 *const slot = g->slot;
+    source from[4];
+    for (u32 i = 0; i < arity; i++)
+        from[i] = source_of(b, mk->from[i]);
+    for (u32 j = 0; j < n; j++) {
+        u32 kids[4], all = EG_BODY;
+        for (u32 i = 0; i < arity; i++) {
+            u32 c = kids[i] = b->kid[i][j] = *from[i].at;
+            all &= b->place[i][j] = parent[c];
+            from[i].at += from[i].stride;
+        }
+        u32 hash = b->hash[j] = key_hash(head, arity, kids, commutative);
+        if (UNLIKELY(!all)) /* one is not canonical */
+            hash = follow_kids(b, j, head, arity, commutative);
+        __builtin_prefetch(&slot[hash & mask]);
+    }
+}
+
+/* Where these keys are or would be; what the next step touches is fetched. */
+static inline __attribute__((always_inline)) void find_slots(batch *b, const u32 arity)
+{
+    const eg *g = b->r->g;
+    const u32 n = b->n, mask = g->slot_mask;
+    const u64 *const slot = g->slot;
+    char *const *const chunk = g->seg[arity].chunk;
+    for (u32 j = 0; j < n; j++) {
+        const u32 hash = b->hash[j], at = seek(slot, mask, hash & mask, hash), found = (u32)slot[at];
+        b->at[j] = at;
+        if (found) {
+            b->rec[j] = found >> 29 == arity ? rec_of_arity(chunk, found, arity) : NULL;
+            __builtin_prefetch(b->rec[j]);
+            continue;
+        }
+        b->rec[j] = NULL;
+        for (u32 i = 0; i < arity; i++) /* a new e-node joins lists */
+            __builtin_prefetch(eg_body_at(g, b->place[i][j] & ~EG_BODY), 1);
+    }
+}
+
+/* New e-nodes of a batch, of one operator: where the next ones go. Told to the e-graph at the end, and
+ * before a union. */
+typedef struct fresh {
+    eg_col *records;
+    eg_log *log, *classes;
+    u32 n; /* so far */
+} fresh;
+
+static inline void tell(batch *b, fresh *f, bool with_classes)
+{
+    eg *g = b->r->g;
+    const u32 n = f->n;
+    f->records->n += n;
+    f->log->n += n;
+    f->log->alive += n;
+    f->log->visible += n;
+    g->alive += n;
+    g->visible += n;
+    g->slot_used += n;
+    if (with_classes) {
+        u32 used_again = MIN(n, g->free_bodies.n);
+        g->free_bodies.n -= used_again;
+        g->body.n += n - used_again;
+        g->class_ids += n;
+        g->nclasses += n;
+        f->classes->n += n;
+    }
+    b->made += n;
+    if (!with_classes)
+        b->applied += n;
+    f->n = 0;
+}
+
+/* The class of the next new e-node. *place: of its body. */
+static inline __attribute__((always_inline)) u32 fresh_class(eg *g, const fresh *f, u32 *place)
+{
+    const u32 n = f->n, c = g->class_ids + n, spare = g->free_bodies.n;
+    const u32 body = spare > n ? g->free_bodies.at[spare - 1 - n] : g->body.n + n - spare;
+    *eg_body_at(g, body) = (eg_body){.self = c, .stamp = g->now << 2};
+    *place = g->parent[c] = EG_BODY | body;
+    f->classes->at[f->classes->n + n] = c;
+    return c;
+}
+
+/* Stores the e-node of match j, which is absent, in class c as eg_insert does, where nothing else has to
+ * know of it. place: of the body of the class. */
+static inline __attribute__((always_inline)) u32 insert(const batch *b, u32 j, fresh *f, u32 op,
+                                                        u32 head, const u32 arity, u32 c, u32 place)
+{
+    eg *g = b->r->g;
+    const u32 i = f->records->n + f->n, n = arity << 29 | i;
+    eg_body *body = eg_body_at(g, place & ~EG_BODY);
+    u32 *rec = rec_of_arity(f->records->chunk, i, arity);
+    rec[N_HEAD] = head;
+    rec[N_CLASS] = c;
+    rec[N_STAMP] = g->now << S_TIME | S_MADE;
+    rec[N_NEXT] = body->members;
+    body->members = n;
+    body->nmembers++;
+    body->mask |= eg_op_bit(op);
+    for (u32 k = 0; k < arity; k++) {
+        eg_body *kid = eg_body_at(g, b->place[k][j] & ~EG_BODY);
+        rec[N_KIDS + 2 * k] = b->kid[k][j];
+        rec[N_KIDS + 2 * k + 1] = kid->uses;
+        kid->uses = arity << 29 | (i * arity + k);
+        kid->nuses++;
+    }
+    f->log->at[f->log->n + f->n] = n;
+    f->n++;
+    return n;
+}
+
 /* E-node k of the right side for all matches. */
 static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, const u32 arity,
                                                            const bool commutative,
@@ -393,68 +523,37 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
     const u32 head = mk->head, op = mk->op, n = b->n, unions = g->unions;
     if (UNLIKELY(!reserve(b, mk, root)))
         return false;
+    find_keys(b, mk, arity, commutative);
+    find_slots(b, arity);
+    fresh f = {&g->seg[arity], &g->log[op], &g->log[EG_OP_CLASSES], 0};
     u32 mask = g->slot_mask;
-    const u64 *slot = g->slot;
+    u64 *slot = g->slot;
     char *const *const chunk = g->seg[arity].chunk;
     const u32 *const parent = g->parent;
-    source from[4];
-    for (u32 i = 0; i < arity; i++)
-        from[i] = source_of(b, mk->from[i]);
-    const bool lean = g->slot_mask < LEAN;
-    for (u32 j = 0; j < n && !lean; j++) {
-        u32 kids[4];
-        for (u32 i = 0; i < arity; i++) {
-            kids[i] = b->kid[i][j] = canonical(g, parent, *from[i].at);
-            from[i].at += from[i].stride;
-        }
-        u32 hash = b->hash[j] = key_hash(head, arity, kids, commutative);
-        __builtin_prefetch(&slot[hash & mask]);
-    }
-    for (u32 j = 0; j < n && !lean; j++) {
-        u32 at = b->at[j] = seek(slot, mask, b->hash[j] & mask, b->hash[j]), found = (u32)slot[at];
-        b->rec[j] = NULL;
-        if (LIKELY(found >> 29 == arity && found)) {
-            b->rec[j] = rec_of_arity(chunk, found, arity);
-            __builtin_prefetch(b->rec[j]);
-            continue;
-        }
-        for (u32 i = 0; i < arity; i++) /* a new e-node joins lists */
-            __builtin_prefetch(eg_body_at(g, parent[b->kid[i][j]] & ~EG_BODY), 1);
-    }
     const u32 *root_at = b->rows;
-    for (u32 j = 0; j < n; j++, root_at += b->width) {
-        u32 kids[4], nodes[4], hash, where;
-        u32 target = root ? canonical(g, parent, *root_at) : 0;
-        const u32 *rec = NULL;
-        if (lean) {
-            for (u32 i = 0; i < arity; i++) {
-                kids[i] = canonical(g, parent, *from[i].at);
-                from[i].at += from[i].stride;
-            }
-            hash = key_hash(head, arity, kids, commutative);
+    const u32 width = b->width;
+    for (u32 j = 0; j < n; j++) {
+        const u32 target = root ? canonical(g, parent, *root_at) : 0;
+        if (root)
+            root_at += width;
+        u32 kids[4], hash = b->hash[j], where = b->at[j], node = 0;
+        const u32 *rec = b->rec[j];
+        if (root && UNLIKELY(g->unions != unions)) { /* a union came between */
+            hash = follow_kids(b, j, head, arity, commutative);
             where = hash & mask;
-        } else {
-            for (u32 i = 0; i < arity; i++)
-                kids[i] = b->kid[i][j];
-            hash = b->hash[j];
-            where = b->at[j];
-            rec = b->rec[j];
-            if (root && UNLIKELY(g->unions != unions)) { /* a union came between */
-                for (u32 i = 0; i < arity; i++)
-                    kids[i] = canonical(g, parent, kids[i]);
-                hash = key_hash(head, arity, kids, commutative);
-                where = hash & mask;
-            }
         }
-        u32 node = 0;
+        for (u32 i = 0; i < arity; i++)
+            kids[i] = b->kid[i][j];
         if (explain) {
             node = probe(g, slot, mask, hash, head, arity, kids, commutative, &where);
             rec = node ? rec_of_arity(chunk, node, arity) : NULL;
         } else if (!rec || !has_key(rec, head, arity, kids, commutative)) {
-            rec = find_rec(chunk, slot, mask, hash, head, arity, kids, commutative, &where);
+            rec = slot[where]
+                      ? find_rec(chunk, slot, mask, hash, head, arity, kids, commutative, &where)
+                      : NULL;
         }
-        if (LIKELY(rec != NULL)) {
-            u32 c = rec[N_CLASS];
+        if (rec) {
+            const u32 c = rec[N_CLASS];
             if (explain) {
                 b->made_node[k][j] = node;
                 if (commutative && rec[N_KIDS] != rec[N_KIDS + 2] && rec[N_KIDS] != kids[0])
@@ -465,6 +564,7 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
             } else if (UNLIKELY(c != target)) {
                 if (explain)
                     link_root(b, j, node);
+                tell(b, &f, false);
                 eg_union(g, target, c);
                 g->rule[b->state].stats.unions++;
                 b->applied++;
@@ -478,19 +578,29 @@ static inline __attribute__((always_inline)) bool make_all(batch *b, u32 k, cons
             }
             continue;
         }
+        if (plain) {
+            u32 home = root ? parent[target] : 0, c = root ? target : fresh_class(g, &f, &home);
+            node = insert(b, j, &f, op, head, arity, c, home);
+            slot[where] = (u64)hash << 32 | node;
+            if (!root)
+                b->made_class[k][j] = c;
+            continue;
+        }
+        u32 nodes[4];
         node = eg_insert(g, op, head, arity, kids,
-                         explain ? kid_nodes(b, mk, j, nodes) : NULL, hash, where, target, plain);
+                         explain ? kid_nodes(b, mk, j, nodes) : NULL, hash, where, target);
         b->made++;
         if (!root)
             b->made_class[k][j] = rec_of_arity(chunk, node, arity)[N_CLASS];
-        if (explain)
-            b->made_node[k][j] = node;
-        if (root) {
-            if (explain)
-                link_root(b, j, node);
+        else
             b->applied++;
+        if (explain) {
+            b->made_node[k][j] = node;
+            if (root)
+                link_root(b, j, node);
         }
     }
+    tell(b, &f, !root);
     return true;
 }
 

@@ -403,8 +403,8 @@ static u32 add_hashed(eg *g, u32 op, u32 head, u32 arity, const u32 *kids, bool 
     }
     *is_new = true;
     if (arity == 2)
-        return eg_insert(g, op, head, 2, kids, kid_nodes, hash, where, into, false);
-    return eg_insert(g, op, head, arity, kids, kid_nodes, hash, where, into, false);
+        return eg_insert(g, op, head, 2, kids, kid_nodes, hash, where, into);
+    return eg_insert(g, op, head, arity, kids, kid_nodes, hash, where, into);
 }
 
 static u32 add_canonical(eg *g, u32 head, u32 arity, u32 *kids, const u32 *kid_nodes, u32 into,
@@ -442,7 +442,7 @@ u32 eg_add(eg *g, u32 head, u32 arity, const u32 *kids, const u32 *kid_nodes, u3
 
 bool eg_union_reserve_n(eg *g, u32 n)
 {
-    if (!eg_vec_room(g, &g->dirty, 20 + 2 * n)) /* rebuild.c owes up to 16 words more at a refusal */
+    if (!eg_vec_room(g, &g->dirty, 2 * EG_LISTS + 4 + 2 * n))
         return false;
     if (g->nanalyses && !eg_vec_room(g, &g->queue, 2 * n))
         return false;

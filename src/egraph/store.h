@@ -220,6 +220,9 @@ bool eg_slots_resize(eg *g, u32 size);
 /* Takes what n new e-nodes of an operator can need, before anything changes; opens its log. Of more
  * than one only when no mark is open. */
 bool eg_reserve(eg *g, u32 op, u32 arity, u32 n);
+/* Use lists that rebuild.c takes off the dirty ones at a time, and may owe again. */
+enum { EG_LISTS = 16 };
+
 /* Reserves what n unions can need. */
 bool eg_union_reserve_n(eg *g, u32 n);
 
@@ -251,16 +254,15 @@ static inline u32 new_class(eg *g)
 }
 
 /* Stores an e-node that is absent: eg_reserve was called, kids are canonical, `where` is its empty
- * slot. `plain`: no mark is open, nothing is explained, there is no analysis. */
+ * slot. */
 static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 head, u32 arity,
                                                            const u32 *kids, const u32 *kid_nodes,
-                                                           u32 hash, u32 where, u32 into,
-                                                           bool plain)
+                                                           u32 hash, u32 where, u32 into)
 {
     u32 n = new_record(g, arity), step = arity < EG_LONG ? 2 : 4;
     u32 c = into ? into : new_class(g);
     eg_body *b = eg_body_of(g, c);
-    if (!plain && UNLIKELY(g->marks)) {
+    if (UNLIKELY(g->marks)) {
         eg_journal_slot(g, J_INSERT, hash, n);
         if (into)
             eg_journal_body(g, g->parent[c] & ~EG_BODY);
@@ -282,7 +284,7 @@ static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 he
             word[3] = 0;
         }
         eg_body *kid = eg_body_of(g, kids[i]);
-        if (!plain && UNLIKELY(g->marks))
+        if (UNLIKELY(g->marks))
             eg_journal_body(g, g->parent[kids[i]] & ~EG_BODY);
         word[1] = kid->uses;
         kid->uses = eg_cell(n, i);
@@ -296,7 +298,7 @@ static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 he
     log->visible++;
     g->alive++;
     g->visible++;
-    if (!plain && UNLIKELY(g->options.explain)) {
+    if (UNLIKELY(g->options.explain)) {
         *eg_edge_of(g, n) = (eg_edge){0, EG_WHY_NONE};
         if (!into)
             *(u32 *)eg_at(&g->rep, c) = n;
@@ -304,7 +306,7 @@ static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 he
         for (u32 i = 0; i < arity; i++)
             orig[i] = kid_nodes ? kid_nodes[i] : *(u32 *)eg_at(&g->rep, kids[i]);
     }
-    if (!plain && UNLIKELY(g->nanalyses)) {
+    if (UNLIKELY(g->nanalyses)) {
         eg_remake(g, n, c, !into);
         if (g->has_modify)
             eg_enqueue(g, c, 0);
