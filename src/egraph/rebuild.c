@@ -115,14 +115,17 @@ static inline void fetch_equal(const eg *g, u32 hash)
         __builtin_prefetch(eg_rec(g, n), 1);
 }
 
-/* Use lists of losers are read several at a time, their first users all before any is repaired: a
- * list by itself makes each step wait for the one before. */
-enum { LISTS = 8, USERS = 32 };
+/* Use lists of losers are read several at a time, and what the repair of their first users will touch
+ * is fetched for all of them before any is repaired: a list by itself, of two users mostly, makes each
+ * step wait for the one before. */
+enum { USERS = 16 };
 
 typedef struct use_list {
     u32 loser, first; /* cell */
     u32 n, rest;      /* cells read, the cell after them */
     u32 cell[USERS];
+    u32 old[USERS];    /* hashes of the keys of those that live */
+    u32 hash[USERS], nhash; /* and of the keys they are to have */
 } use_list;
 
 /* The next cell of a list; its e-node is being fetched. */
@@ -155,24 +158,33 @@ static void read_lists(const eg *g, use_list *list, u32 count)
     }
 }
 
-/* Repairs the users of one loser. False when a reservation was refused; what is left is owed. */
-static bool repair_class(eg *g, use_list *list)
+static void fetch_users(eg *g, use_list *l)
+{
+    u32 slot;
+    l->nhash = 0;
+    for (u32 i = 0; i < l->n; i++) {
+        u32 n = eg_cell_node(g, l->cell[i], &slot);
+        const u32 *rec = eg_rec(g, n);
+        if (!(rec[N_STAMP] & S_DEAD))
+            l->hash[l->nhash++] = fetch_slots(g, n, rec, &l->old[i]);
+    }
+}
+
+static void fetch_equals(const eg *g, const use_list *l)
+{
+    for (u32 i = 0; i < l->nhash; i++)
+        fetch_equal(g, l->hash[i]);
+}
+
+/* Repairs the users of one loser; those that were read were fetched when there were so many unions.
+ * False when a reservation was refused; what is left is owed. */
+static bool repair_class(eg *g, use_list *list, u32 unions)
 {
     u32 first = 0, last = 0, nkept = 0, loser = list->loser, left = 0;
     u32 winner = eg_find_halving(g, loser);
     bool ok = true;
     while (list->n && ok) {
-        u32 slot, hash[USERS], old[USERS], nhash = 0; /* old: of the cells that live */
-        u32 unions = g->unions;
-        for (u32 i = 0; i < list->n; i++) {
-            u32 n = eg_cell_node(g, list->cell[i], &slot);
-            const u32 *rec = eg_rec(g, n);
-            if (!(rec[N_STAMP] & S_DEAD))
-                hash[nhash++] = fetch_slots(g, n, rec, &old[i]);
-        }
-        for (u32 i = 0; i < nhash; i++)
-            fetch_equal(g, hash[i]);
-        for (u32 i = 0; i < list->n; i++) {
+        for (u32 i = 0, slot; i < list->n; i++) {
             u32 cell = list->cell[i], n = eg_cell_node(g, cell, &slot);
             u32 *rec = eg_rec(g, n), kid = rec[N_KIDS + eg_step(n) * slot];
             if (!(rec[N_STAMP] & S_DEAD) && kid != eg_find_halving(g, kid)) {
@@ -184,7 +196,7 @@ static bool repair_class(eg *g, use_list *list)
                 /* an e-node that is listed twice may have a new key and be due again */
                 bool same = g->unions == unions;
                 repair_node(g, n, rec,
-                            same ? old[i] : hash_rec(g, n, rec, eg_node_arity(g, n, rec)));
+                            same ? list->old[i] : hash_rec(g, n, rec, eg_node_arity(g, n, rec)));
             }
             if (!(rec[N_STAMP] & S_DEAD)) {
                 if (last)
@@ -198,6 +210,9 @@ static bool repair_class(eg *g, use_list *list)
         list->n = 0;
         for (; ok && list->rest && list->n < USERS; list->rest = step_list(g, list->rest))
             list->cell[list->n++] = list->rest;
+        unions = g->unions;
+        fetch_users(g, list);
+        fetch_equals(g, list);
     }
     if (last)
         set_next(g, last, left); /* 0, or the rest */
@@ -223,15 +238,20 @@ static bool repair_class(eg *g, use_list *list)
 /* The last few of the dirty classes. False when a reservation was refused. */
 static bool repair_some(eg *g)
 {
-    use_list list[LISTS];
+    use_list list[EG_LISTS];
     u32 count = 0;
-    for (; count < LISTS && g->dirty.n; count++) {
+    for (; count < EG_LISTS && g->dirty.n; count++) {
         list[count].first = g->dirty.at[--g->dirty.n];
         list[count].loser = g->dirty.at[--g->dirty.n];
     }
     read_lists(g, list, count);
+    for (u32 i = 0; i < count; i++)
+        fetch_users(g, &list[i]);
+    for (u32 i = 0; i < count; i++)
+        fetch_equals(g, &list[i]);
+    const u32 unions = g->unions;
     for (u32 i = 0; i < count; i++) {
-        if (repair_class(g, &list[i]))
+        if (repair_class(g, &list[i], unions))
             continue;
         while (++i < count) { /* still owed; they were here before */
             g->dirty.at[g->dirty.n++] = list[i].loser;
