@@ -9,7 +9,7 @@
 /* A form that was built, or could not be. */
 typedef struct tried {
     const ex_candidate *form; /* NULL: parts that were put together */
-    f64 us;                   /* 0: not timed */
+    f64 us;                   /* by what its rival took beside it; 0: not timed */
     i64 kernels;
     bool taken, failed;
     const char *why; /* it was not taken though it was fast enough, or failed; "" */
@@ -40,6 +40,9 @@ void contest_search(contest *c, f64 seconds, i64 most);
  * for. What is wrong with it is its own, and counted in the report; one that is not done when the
  * budget ends is neither. `from`: what the search says of it, NULL without. Throws what is wrong with the machine, and EQF_E_INTERRUPTED. */
 bool contest_try(contest *c, const ir_program *form, const ex_candidate *from);
+/* The same for a form that was built before, with more patience. *out: times of this race, zeros where
+ * there was none; they live no longer than the next one. */
+bool contest_try_again(contest *c, const ir_program *form, const ex_candidate *from, verified *out);
 
 /* ---- parts.c ---------------------------------------------------------------------------------- */
 

@@ -15,7 +15,6 @@
 #define FILE_S 2.0
 #define FILE_SHARE 0.1
 #define ALIGNMENT 256
-#define TIMING_S 0.1
 
 void make_begin(making *m, const char *stage)
 {
@@ -313,7 +312,7 @@ static void verify(making *m)
     make_begin(m, "verifying");
     pk_seal(m->writer, &m->package);
     program_expect_unchanged(m->program);
-    trial_timing how = {TIMING_S, seconds_left(m), m->rival, m->verified.peaks};
+    trial_timing how = {m->race_s, seconds_left(m), m->rival, m->verified.peaks};
     m->verified = verify_package(m->a, m->ir, &m->package, pk_directory(m->writer), m->data,
                                  &m->reference, m->threads, how, m->options.cancel);
     for (i64 i = 0; i < m->ir->outputs.n; i++)

@@ -8,6 +8,8 @@
 #include "package/package.h"
 #include "tune/tune.h"
 
+#define RACE_S 0.1 /* that a package is timed for, and a rival as long */
+
 typedef VEC(const char *) named_files;
 
 typedef struct making {
@@ -23,6 +25,7 @@ typedef struct making {
     int threads, jobs;
     f64 deadline;   /* rt_now of a candidate's end; 0: none */
     const char *rival; /* directory of the package to be beaten; NULL: none */
+    f64 race_s;
     i64 subgraphs, distinct_subgraphs; /* that the form was put together from */
     i64 file_count; /* of C sources */
     pool *pool;

@@ -107,6 +107,7 @@ eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *option
         m->ir = program->ir;
         m->a = m->shared = a;
         m->ctx = ctx;
+        m->race_s = RACE_S;
         if (options)
             m->options = *options;
         m->threads = m->options.threads > 0 ? m->options.threads : rt_processors();

@@ -74,6 +74,34 @@ static void what_was_chosen_is_explained(void **state)
     assert_non_null(strstr(last_line(s.out), "\"error\""));
 }
 
+/* The winner of many short races meets the program as it is once more, and the times that are told are
+ * of that race. */
+static void the_last_race_is_against_the_program_as_it_is(void **state)
+{
+    (void)state;
+    assert_int_equal(tool(&s, "cat best.pkg/report.json"), 0);
+    json_t *report = json_loads(s.out, 0, NULL);
+    const json_t *search = json_array_get(json_object_get(report, "searches"), 0);
+    const json_t *tries = json_object_get(search, "tries"), *t = NULL;
+    bool taken = false;
+    for (size_t i = 0; i < json_array_size(tries); i++) {
+        t = json_array_get(tries, i);
+        taken |= json_is_true(json_object_get(t, "taken"));
+    }
+    const json_t *times = json_object_get(report, "time_us");
+    double best = json_number_value(json_object_get(times, "best"));
+    double unfused = json_number_value(json_object_get(times, "unfused"));
+    assert_true(best > 0 && unfused > 0);
+    if (taken) {
+        assert_int_equal(json_string_length(json_object_get(t, "reductions")), 0);
+        if (json_is_true(json_object_get(t, "taken")))
+            assert_true(best == unfused);
+    } else {
+        assert_true(best == unfused);
+    }
+    json_decref(report);
+}
+
 static json_t *why_not(const char *form)
 {
     char command[200];
@@ -216,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packages_as_they_were_read),
         cmocka_unit_test(what_was_chosen_is_explained),
+        cmocka_unit_test(the_last_race_is_against_the_program_as_it_is),
         cmocka_unit_test(rules_of_the_users),
         cmocka_unit_test(what_was_not_chosen_is_explained),
         cmocka_unit_test(what_is_wrong_is_said),
