@@ -58,7 +58,7 @@ f64 ex_own_cost(const ex_space *s, const rl_enode *n)
     case IR_EWISE:
         return tiny + elements(s, all);
     case IR_REDUCE:
-        return tiny + (n->label.par ? 0 : elements(s, all));
+        return tiny + elements(s, n->label.par ? n->label.par : all); /* over axes as a loop does */
     case IR_MATMUL:
         return tiny + 2 * elements(s, all);
     case IR_TILED:

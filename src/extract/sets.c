@@ -246,7 +246,7 @@ static bool is_plain_loop(const ex_space *s, i64 loop)
 }
 
 /* Is it a result of a loop in which each reduces by itself, and its class holds that reduction? Kernels
- * merge loops as they can, so it is the same. */
+ * merge loops as they can, so it is the same, but where the loop leaves tiles out. */
 static bool is_said_plainly(const ex_space *s, const rl_enode *n)
 {
     const rl_reach *r = s->r;
@@ -260,13 +260,28 @@ static bool is_said_plainly(const ex_space *s, const rl_enode *n)
     return false;
 }
 
+static bool leaves_out(const ex_space *s, i64 loop)
+{
+    const rl_reach *r = s->r;
+    const rl_graph *g = s->g;
+    for (i64 i = r->first[loop]; i < r->first[loop + 1]; i++) {
+        u32 payload = eqf_head_payload(g->lang, eqf_node_head(g->engine, r->nodes.at[i].node));
+        if (r->nodes.at[i].label.op == IR_loop && g->payloads.at[payload].attr.ints.n > 0)
+            return true;
+    }
+    return false;
+}
+
 static void find_reduced(ex_space *s)
 {
     const rl_reach *r = s->r;
     s->number = NEW_N(s->a, i64, r->n);
     for (i64 i = 0; i < r->nodes.n; i++) {
         const rl_enode *n = &r->nodes.at[i];
-        if (!is_reduction(n) || is_given(s, n->place) || is_said_plainly(s, n))
+        if (!is_reduction(n) || is_given(s, n->place))
+            continue;
+        bool is_plain = is_said_plainly(s, n);
+        if (is_plain && !leaves_out(s, n->kids[0]))
             continue;
         if (!s->number[n->place]) {
             if (s->reduced.n == EX_REDUCED) {
@@ -277,7 +292,7 @@ static void find_reduced(ex_space *s)
             s->number[n->place] = s->reduced.n;
         }
         ex_reduced *x = &s->reduced.at[s->number[n->place] - 1];
-        ex_way *w = way_of(s, x, par_of(s, n), n->label.op == IR_get);
+        ex_way *w = way_of(s, x, par_of(s, n), n->label.op == IR_get && !is_plain);
         vec_push(s->a, &w->nodes, i);
     }
 }

@@ -32,8 +32,9 @@ static bool is_closed(const rl_terms *t, const rl_record *loop, u32 id, u8 *seen
     seen[id] = 1;
     if (x->op == IR_run && par_of(t, x) == par_of(t, loop) && !is_in(t, loop, x->kids[0]))
         return false;
-    if (x->op == IR_loop && par_of(t, x) & par_of(t, loop))
-        return true; /* one of its own inside */
+    const rl_record *inner = x->op == IR_get ? at(t, x->kids[0]) : x;
+    if (inner->op == IR_loop && par_of(t, inner) & par_of(t, loop))
+        return true; /* one of its own inside, or its result */
     bool is_producer = x->op == IR_comp && x->n > 2 && x->reducer != IR_NO_REDUCER;
     for (i64 i = 0; i < x->n; i++) {
         if (is_producer && i >= 2 && !is_in(t, loop, x->kids[i]))

@@ -5,8 +5,9 @@
  * When every component's body is its reducer's identity on a dead tile, and transports leave states
  * alone while the producers stay, the loop may leave dead tiles out. Which tiles those are is read
  * off the mask (ir_live): ranges of the axis, affine in the positions of other atoms. The loop with
- * this visit list joins the class of the loop without. A product 0 * v counts as 0 and -inf + x as
- * -inf: where the program has NaN from a masked infinity, the restricted loop has none.
+ * this visit list joins the class of the loop without; a reduction by itself is a loop of one
+ * component. Products 0 * v and shares 0 / v count as 0 and -inf + x as -inf: where the program has NaN
+ * from a masked infinity, or a row without a live position, the restricted loop has none.
  *
  * Masks are often written with a large negative number instead of -inf. Its exponential is not 0
  * but vanishes beside that of any live position, so the same is done where every row surely has
@@ -16,6 +17,7 @@
  *                                                                         (space.md §6 F9) */
 #include <math.h>
 
+#include "ir/scalar.h"
 #include "rules/fuse_impl.h"
 
 /* ---- a value on dead tiles ---------------------------------------------------------------------
@@ -46,6 +48,29 @@ static bool is_lowest(const fact *x)
 }
 
 enum { VANISHES = -60000 }; /* the lowest numbers of all float types lie below */
+
+/* Operators on floats alone, by their rows. */
+static f64 value_of(ir_op op, f64 a, f64 b)
+{
+#define OF_FLOAT(name, e)                                                                          \
+    case IR_##name:                                                                                \
+        return e;
+#define OF_SAME(name, e)
+#define OF_INTEGER(name, e)
+#define OF_LOGIC(name, e)
+#define OF_COMPARE(name, e)
+#define OF_BOOLEAN(name, e)
+#define OF_TEST(name, e)
+#define OF_SELECT(name, e)
+#define OF_OWN(name, e)
+#define OP(name, arity, class_, rule, fexpr, iexpr, flags, doc) OF_##rule(name, fexpr)
+    switch (op) {
+#include "ir/ops.def"
+    default:
+        return b;
+    }
+#undef OP
+}
 
 fact rl_fact_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy)
 {
@@ -84,10 +109,6 @@ fact rl_fact_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy
         return all ? known(fmin(x[0].value, x[1].value)) : (fact){0};
     case IR_neg:
         return all ? known(-x[0].value) : (fact){0};
-    case IR_exp:
-        return all ? known(exp(x[0].value)) : (fact){0};
-    case IR_exp2:
-        return all ? known(exp2(x[0].value)) : (fact){0};
     case IR_square:
         return all ? known(x[0].value * x[0].value) : (fact){0};
     case IR_pow:
@@ -98,8 +119,14 @@ fact rl_fact_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy
                        (l->reducer == IR_PROD && x[0].value == 1))
                    ? x[0]
                    : (fact){0};
+    case IR_div:
+        if (is_zero(&x[0]) && !is_zero(&x[1]))
+            return known(0);
+        return all ? known(x[0].value / x[1].value) : (fact){0};
     default:
-        return (fact){0};
+        return all && ir_row(l->op)->rule == IR_FLOAT
+                   ? known(value_of(l->op, x[0].value, n > 1 ? x[1].value : 0))
+                   : (fact){0};
     }
 }
 
@@ -624,6 +651,7 @@ static u32 write_component(search *s, u32 c)
 
 typedef struct visited {
     u32 left, right;
+    u32 plain, got; /* a reduction by itself, and as the result of the loop on the left; 0: a loop that was there */
     bool lossy;
 } visited;
 typedef VEC(visited) visited_list;
@@ -642,9 +670,34 @@ static void try_loop(search *s, eqf_node loop, u32 mask, visited_list *out)
         if (!comps[i])
             return;
     }
-    visited v = {rl_terms_make(t, IR_loop, IR_NO_REDUCER, own, comps, n),
-                 rl_terms_make(t, IR_loop, IR_NO_REDUCER, payload, comps, n), s->lossy};
+    visited v = {.left = rl_terms_make(t, IR_loop, IR_NO_REDUCER, own, comps, n),
+                 .right = rl_terms_make(t, IR_loop, IR_NO_REDUCER, payload, comps, n),
+                 .lossy = s->lossy};
     if (v.left && v.right && rl_visits_follow(t, v.left, v.right, s->lossy))
+        vec_push(s->f->a, out, v);
+}
+
+/* A reduction by itself, as a loop of one component. */
+static void try_reduction(search *s, eqf_node n, u32 mask, visited_list *out)
+{
+    rl_graph *g = graph(s);
+    rl_terms *t = s->f->t;
+    rl_label l = label_of(s, n);
+    fact known = s->facts[kid(s, n, 0)];
+    if (!known.is_known || known.value != ir_reducer_identity_f64(l.reducer))
+        return;
+    u32 payload = visits_of(t, mask, l.par, s->lossy), body = payload ? write_fact(s, kid(s, n, 0)) : 0;
+    if (!body)
+        return;
+    u32 comp = rl_terms_make(t, IR_comp, l.reducer, rl_payload_id(g, IR_comp, (ir_attr){0}), &body, 1);
+    visited v = {.left = rl_terms_make(t, IR_loop, IR_NO_REDUCER, rl_par_payload(g, IR_loop, l.par), &comp, 1),
+                 .right = rl_terms_make(t, IR_loop, IR_NO_REDUCER, payload, &comp, 1),
+                 .plain = rl_terms_make(t, IR_reduce, l.reducer, rl_par_payload(g, IR_reduce, l.par), &body, 1),
+                 .lossy = s->lossy};
+    if (!v.left || !v.right || !v.plain || !rl_visits_follow(t, v.left, v.right, s->lossy))
+        return;
+    v.got = rl_terms_make(t, IR_get, IR_NO_REDUCER, 0, (u32[]){v.left, comp}, 2);
+    if (v.got)
         vec_push(s->f->a, out, v);
 }
 
@@ -652,7 +705,7 @@ bool rl_visit_round(rl_fuser *f)
 {
     const eqf_egraph *e = f->g->engine;
     search s = {.f = f, .n = f->g->engine->class_ids};
-    VEC(eqf_node) loops = {0};
+    VEC(eqf_node) loops = {0}, reductions = {0};
     VEC(eqf_class) masks = {0};
     visited_list all = {0};
     s.facts = NEW_N(f->a, fact, s.n);
@@ -668,6 +721,8 @@ bool rl_visit_round(rl_fuser *f)
             if (l.op == IR_loop &&
                 f->g->payloads.at[eqf_head_payload(f->g->lang, head)].attr.ints.n == 0)
                 vec_push(f->a, &loops, n);
+            if (l.op == IR_reduce && l.par)
+                vec_push(f->a, &reductions, n);
             if (l.op != IR_where)
                 continue;
             eqf_class mask = {kid(&s, n, 0)};
@@ -680,7 +735,7 @@ bool rl_visit_round(rl_fuser *f)
         }
     find_spellings(&s);
     i64 ways = f->g->options.fp >= RL_APPROXIMATE ? 2 : 1;
-    for (i64 k = 0; k < ways * masks.n && loops.n > 0; k++) {
+    for (i64 k = 0; k < ways * masks.n && loops.n + reductions.n > 0; k++) {
         s.mask = masks.at[k / ways];
         s.lossy = k % ways;
         if (!s.spelled[s.mask.i].i && !joint_of(&s, s.mask.i, MOST_JOINED).i)
@@ -691,11 +746,14 @@ bool rl_visit_round(rl_fuser *f)
         find_facts(&s);
         for (i64 i = 0; i < loops.n; i++)
             try_loop(&s, loops.at[i], s.mask_text, &all);
+        for (i64 i = 0; i < reductions.n; i++)
+            try_reduction(&s, reductions.at[i], s.mask_text, &all);
     }
     bool any = false;
-    for (i64 i = 0; i < all.n; i++)
-        any = rl_fuse_unite(f, all.at[i].left, all.at[i].right,
-                            all.at[i].lossy ? "visit.approx" : "visit") ||
-              any;
+    for (i64 i = 0; i < all.n; i++) {
+        const visited *v = &all.at[i];
+        any = (v->plain && rl_fuse_unite(f, v->plain, v->got, "bundle")) || any;
+        any = rl_fuse_unite(f, v->left, v->right, v->lossy ? "visit.approx" : "visit") || any;
+    }
     return any;
 }

@@ -281,10 +281,32 @@ static void check_window(fixture *f, const void *arg)
     assert_true(lists > 0);
 }
 
+/* What is masked is visited where the mask holds by every candidate, in a loop of its own too; unless what
+ * shares the loop goes everywhere. */
+static void check_single(fixture *f, const void *arg)
+{
+    static const char text[] =
+        "(program single (dims (M 512) (T 512) (E 64)) (input S f32 (M T)) (input V f32 (T E)) "
+        "(output O (matmul (sigmoid (where (le (iota T) (iota M)) S -inf)) V :axis T)) "
+        "(output l (reduce + (where (lt (iota T) 100) S 0) :axis T)) "
+        "(output s (reduce + (where (lt (iota T) 100) S 1) :axis T)))";
+    (void)arg;
+    const ir_program *p = ir_read(f->a, "single", text, sizeof text - 1);
+    ex_report r = candidates_of(f->a, p);
+    assert_true(r.n > 0);
+    for (i64 i = 0; i < r.n; i++) {
+        str s = str_new(f->a);
+        ir_print(&s, r.at[i].program);
+        assert_int_equal(count(str_text(&s), ":visit ((0 (+ 1 M)))"), 1);
+        assert_int_equal(count(str_text(&s), ":visit ((0 100))"), 1);
+        assert_int_equal(count(str_text(&s), ":visit"), 2);
+    }
+}
+
 static void the_shortest_list(void **state)
 {
     fixture *f = *state;
-    if (attempt(f, check_window, NULL) != EQF_OK)
+    if (attempt(f, check_single, NULL) != EQF_OK || attempt(f, check_window, NULL) != EQF_OK)
         fail_msg("%s", last_diag(f).message);
 }
 

@@ -155,11 +155,11 @@ static void test_joined(void **state)
             fail_msg("%s: %s: %s", names[i], last_diag(f).place, last_diag(f).message);
 }
 
-/* What is looked up is a kernel of its own; what follows is fused. */
-static void test_looked_up(void **state)
+/* What is looked up is a kernel of its own, what follows is fused; a masked product by itself. */
+static void test_others(void **state)
 {
     fixture *f = *state;
-    if (attempt(f, check_program, "looked_up") != EQF_OK)
+    if (attempt(f, check_program, "looked_up") != EQF_OK || attempt(f, check_program, "attention_sigmoid") != EQF_OK)
         fail_msg("%s: %s", last_diag(f).place, last_diag(f).message);
 }
 
@@ -181,7 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates),
         TEST(test_joined),
-        TEST(test_looked_up),
+        TEST(test_others),
     };
     return cmocka_run_group_tests_name("candidates", tests, NULL, NULL);
 }
