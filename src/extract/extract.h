@@ -93,4 +93,8 @@ typedef struct ex_report {
  * changed. */
 ex_report ex_search(arena *a, rl_graph *g, const ex_options *options);
 
+/* Of one element that the operator makes, in multiply-adds of a product at full rate (model.c). */
+f64 ex_weight(ir_op op);
+#define EX_READ 7.5 /* a byte from memory, in that unit */
+
 #endif

@@ -73,12 +73,10 @@ f64 ex_own_cost(const ex_space *s, const rl_enode *n)
 /* ---- constants --------------------------------------------------------------------------------
  */
 
-#define READ 7.5 /* a byte from memory, in the unit of ex_weight */
-
 /* Of one element that is read. */
 static f64 reading(const rl_type *t)
 {
-    return t->facts & RL_IS_NUMBER ? 0 : READ * (f64)dtype_bytes((dtype)t->dtype);
+    return t->facts & RL_IS_NUMBER ? 0 : EX_READ * (f64)dtype_bytes((dtype)t->dtype);
 }
 
 static bool is_iota(const ex_space *s, i64 place)

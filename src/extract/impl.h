@@ -91,8 +91,6 @@ bool ex_is_asked_for(const ex_reduced *x, const ex_way *w, u64 atoms);
 void ex_compact(ex_space *s, ex_structures *x);
 
 f64 ex_own_cost(const ex_space *s, const rl_enode *n);
-/* Of one element that the operator makes, in multiply-adds of a product at full rate (model.c). */
-f64 ex_weight(ir_op op);
 /* Fills s->tile: a constant is folded once and its tiles are read, unless making them takes less. */
 void ex_find_constants(ex_space *s);
 /* The cheapest operators for a structure: an e-node for each place that is needed, 0 elsewhere.

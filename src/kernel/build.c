@@ -1,7 +1,8 @@
 /* Programs to launch plans: inputs, terms in order, outputs, memory.
  *
  * Each term gets a location; a term whose location is not a view of its operand's gets one kernel
- * or more, in the order of the terms. What depends on constants alone is computed in `prepare`. A
+ * or more, in the order of the terms. What depends on constants alone is computed in `prepare`, or where
+ * it is used (in_place.c). A
  * kernel writes an output's buffer directly where the output is its term, or a renaming or cut of
  * it that this layout can express. */
 #include "kernel/lower.h"
@@ -314,9 +315,7 @@ static void find_constants(kn_lower *l)
     }
 }
 
-/* A value that other terms' kernels can read. What has axes, and what only a loop or a lambda knows,
- * is part of a kernel that computes tiles. */
-static bool is_tensor(const ir_node *node)
+bool kn_is_tensor(const ir_node *node)
 {
     return ir_kind_of((ir_op)node->op) == IR_A_VALUE && node->axes.n == 0 && !node->is_open &&
            node->runs.n == 0;
@@ -328,7 +327,7 @@ static void find_deferred(kn_lower *l)
 {
     for (i64 t = 1; t < l->p->nodes.n; t++) {
         const ir_node *node = &l->p->nodes.at[t];
-        if (!is_tensor(node))
+        if (!kn_is_tensor(node))
             continue;
         bool is_part = node->op == IR_get || node->op == IR_run ||
                        (node->op == IR_reduce && node->attr.par.n > 0);
@@ -424,10 +423,11 @@ void kn_build(arena *a, const ir_program *p, kn_options options, rt_plan *plan,
     find_live(&l);
     find_constants(&l);
     find_deferred(&l);
+    kn_find_in_place(&l);
     for (i64 i = 0; i < p->outputs.n; i++)
         make_output(&l, i, state_of);
     for (u32 t = 1; t < (u32)p->nodes.n; t++)
-        if (l.live[t] && is_tensor(&p->nodes.at[t]) && !l.deferred[t])
+        if (l.live[t] && kn_is_tensor(&p->nodes.at[t]) && !l.deferred[t] && !l.in_place[t])
             lower_term(&l, t);
     for (i64 i = 0; i < p->outputs.n; i++) {
         u32 t = p->outputs.at[i].term.i;

@@ -31,10 +31,15 @@ typedef struct kn_lower {
     kn_loc *at;       /* by term */
     bool *live;       /* by term: some output needs it */
     bool *constant;   /* by term: computed in `prepare` */
+    bool *in_place;   /* by term: a constant that the kernels that use it make */
     bool *deferred;   /* by term: a tensor that is made in a kernel of tiles, when it is asked for */
     VEC(i64) fresh;   /* extents of atoms that the program does not have */
     kn_loc *want;     /* by term: where an output wants its kernel to write; absent: anywhere */
 } kn_lower;
+
+/* A value that other terms' kernels can read. What has axes, and what only a loop or a lambda knows,
+ * is part of a kernel that computes tiles. */
+bool kn_is_tensor(const ir_node *node);
 
 /* ---- iteration spaces (space.c) ------------------------------------------------------------- */
 
@@ -79,6 +84,17 @@ kn_live kn_walk_live(const kn_walk *w);
 
 /* Parts for `work` elements of a pointwise operator, a fraction of a nanosecond each. */
 i64 kn_part_count(const kn_lower *l, i64 work);
+
+/* ---- constants made in place (in_place.c) ----------------------------------------------------- */
+
+/* Fills l->in_place. */
+void kn_find_in_place(kn_lower *l);
+/* What the kernel of a pointwise operator reads: its operands, or what those are made of. */
+typedef struct kn_leaves {
+    i64 n;
+    u32 term[KN_OPERANDS];
+} kn_leaves;
+kn_leaves kn_leaves_of(const kn_lower *l, u32 term);
 
 /* ---- kernels being made (build.c) ------------------------------------------------------------ */
 

@@ -195,9 +195,8 @@ void kn_lower_gather(kn_lower *l, u32 term)
     l->at[term] = out;
 }
 
-static kn_value compute_operator(kn_job *j, void *user, const kn_value *args)
+static kn_value operate(kn_job *j, const ir_node *node, const kn_value *args)
 {
-    const ir_node *node = user;
     if (node->op == IR_cast) {
         dtype from = kn_def(j->m.k, args[0])->dtype;
         if (is_half(from) && from != node->dtype)
@@ -210,13 +209,35 @@ static kn_value compute_operator(kn_job *j, void *user, const kn_value *args)
     return kn_cast(&j->m, node->dtype, kn_ew(&j->m, (ir_op)node->op, wide, node->arg_count));
 }
 
+/* A term from the values of the leaves. */
+static kn_value make(kn_job *j, u32 term, const kn_leaves *leaves, const kn_value *values)
+{
+    const ir_node *node = &j->l->p->nodes.at[term];
+    kn_value args[3];
+    for (i64 i = 0; i < node->arg_count; i++) {
+        u32 operand = node->args[i].i;
+        i64 k = 0;
+        while (k < leaves->n && leaves->term[k] != operand)
+            k++;
+        args[i] = k < leaves->n ? values[k] : make(j, operand, leaves, values);
+    }
+    return operate(j, node, args);
+}
+
+/* user: the leaves */
+static kn_value compute_operator(kn_job *j, void *user, const kn_value *args)
+{
+    return make(j, j->term, user, args);
+}
+
 void kn_lower_ewise(kn_lower *l, u32 term)
 {
-    ir_node *node = &l->p->nodes.at[term];
-    const kn_loc *args[3];
+    const ir_node *node = &l->p->nodes.at[term];
+    kn_leaves leaves = kn_leaves_of(l, term);
+    const kn_loc *args[KN_OPERANDS];
     const kn_loc *widest = NULL;
-    for (i64 i = 0; i < node->arg_count; i++) {
-        args[i] = &l->at[node->args[i].i];
+    for (i64 i = 0; i < leaves.n; i++) {
+        args[i] = &l->at[leaves.term[i]];
         bool wider = !widest || args[i]->dims.n > widest->dims.n;
         if (wider && (args[i]->where == KN_MEMORY || !widest))
             widest = args[i];
@@ -224,6 +245,6 @@ void kn_lower_ewise(kn_lower *l, u32 term)
     ir_atom *order = NEW_N(l->a, ir_atom, node->dims.n + 1);
     kn_order_like(l, node->dims, widest, order);
     kn_loc out = kn_result(l, term, order, node->dims.n);
-    kn_pointwise(l, term, &out, KN_OUT, args, node->arg_count, compute_operator, node);
+    kn_pointwise(l, term, &out, KN_OUT, args, leaves.n, compute_operator, &leaves);
     l->at[term] = out;
 }

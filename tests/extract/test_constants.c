@@ -2,6 +2,7 @@
  * of and little work: then it is made where it is used. A question of sizes, for each constant. */
 #include "extract/impl.h"
 #include "ir/check.h"
+#include "rules/constants.h"
 #include "rules/proved.h"
 #include "rules/small.h"
 #include "rules/values.h"
@@ -44,36 +45,9 @@ static i64 folded_in(arena *a, ir_program *p)
     return sum;
 }
 
-#define DIMS "(program constants (dims (H 4) (M 12) (T 10) (D 6) (N 9)) "
-#define SCORES "(input S f32 (H M T)) (parameter slope f32 (H)) (parameter b f32 (T)) (parameter w f32 (M T)) "
-#define ROWS "(let P (exp (sub A (reduce max A :axis T)))) (output O (div P (reduce + P :axis T))))"
-#define DISTANCE "(cast f32 (abs (sub (iota M) (iota T))))"
-
-static const struct {
-    const char *text;
-    i64 folded; /* elements */
-} cases[] = {
-    {DIMS SCORES "(let A (sub S (mul slope " DISTANCE "))) " ROWS, 0},
-    {DIMS SCORES "(let A (sub S (mul 0.5 " DISTANCE "))) " ROWS, 0},
-    {DIMS SCORES "(let A (add S (where (le (iota T) (iota M)) b -1))) " ROWS, 0},
-    {DIMS SCORES "(let A (where (le (iota T) (iota M)) S -inf)) " ROWS, 0},
-    {DIMS SCORES "(let A (add S (mul slope b))) " ROWS, 0},
-    {DIMS SCORES "(let A (add S (mul slope (exp " DISTANCE ")))) " ROWS, 12 * 10}, /* work: once */
-    {DIMS SCORES "(let A (add S (exp (mul slope " DISTANCE ")))) " ROWS, 4 * 12 * 10},
-    {DIMS SCORES "(let A (where (and (le (iota T) (iota M)) (lt (sub (iota M) (iota T)) 5)) S -inf)) " ROWS,
-     12 * 10}, /* a byte an element */
-    {DIMS SCORES "(let A (add S (add w (mul 0.5 " DISTANCE ")))) " ROWS, 12 * 10}, /* no larger */
-    {DIMS "(input X f32 (M D)) (parameter W f32 (D N)) (parameter g f32 (D)) "
-          "(output Y (matmul (mul X g) W :axis D)))",
-     6 * 9}, /* one product */
-    {DIMS "(input X f32 (M D)) (parameter u f32 (D)) (parameter v f32 (N)) "
-          "(output Y (matmul X (max (mul u v) 0) :axis D)))",
-     6 * 9}, /* a factor is packed */
-};
-
 static void check_case(fixture *f, const void *arg)
 {
-    const char *text = cases[*(const i64 *)arg].text;
+    const char *text = constant_cases[*(const i64 *)arg].text;
     arena *a = f->a;
     ir_program *p = ir_read(a, "constants", text, (i64)strlen(text));
     rl_graph *g = graph_of(a, p, false);
@@ -84,7 +58,7 @@ static void check_case(fixture *f, const void *arg)
     assert_true(r.n > 0);
     for (i64 i = 0; i < r.n; i++) {
         ir_program *q = r.at[i].program;
-        if (folded_in(a, q) != cases[*(const i64 *)arg].folded) {
+        if (folded_in(a, q) != constant_cases[*(const i64 *)arg].folded) {
             str s = str_new(a);
             ir_print(&s, q);
             fail_msg("%lld elements folded: %s", (long long)folded_in(a, q), str_text(&s));
@@ -100,16 +74,16 @@ static void check_case(fixture *f, const void *arg)
 static void sizes_decide(void **state)
 {
     fixture *f = *state;
-    for (i64 k = 0; k < COUNT_OF(cases); k++)
+    for (i64 k = 0; k < COUNT_OF(constant_cases); k++)
         if (attempt(f, check_case, &k) != EQF_OK)
-            fail_msg("%s: %s", cases[k].text, last_diag(f).message);
+            fail_msg("%s: %s", constant_cases[k].text, last_diag(f).message);
 }
 
 /* Tiles that are made are what was read, by rules that are replayed. */
 static void check_proofs(fixture *f, const void *arg)
 {
     (void)arg;
-    ir_program *p = ir_read(f->a, "constants", cases[0].text, (i64)strlen(cases[0].text));
+    ir_program *p = ir_read(f->a, "constants", constant_cases[0].text, (i64)strlen(constant_cases[0].text));
     rl_graph *g = graph_of(f->a, p, true);
     i64 assumptions = 0;
     str seen = str_new(f->a);

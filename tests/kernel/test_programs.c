@@ -3,6 +3,7 @@
 #include "ir/check.h"
 #include "ir/generate.h"
 #include "kernel/harness.h"
+#include "rules/constants.h"
 
 /* A program may compute in a narrower type than its output has, so one bound for all but halves. */
 static f64 tolerance(dtype t)
@@ -198,10 +199,61 @@ static void test_prepare(void **state)
         assert_string_equal(without.prepare.at[i].symbol, "");
 }
 
+/* Elements of what is folded; what is read as it is given does not count. */
+static i64 folded_in(const rt_plan *plan)
+{
+    i64 sum = 0;
+    for (i64 i = 0; i < plan->buffers.n; i++)
+        if (plan->buffers.at[i].role == RT_WEIGHT && plan->buffers.at[i].port < 0)
+            sum += plan->buffers.at[i].count;
+    return sum;
+}
+
+/* As it was read, a program folds what its candidates fold; what others than pointwise operators use, too. */
+static void test_constants(void **state)
+{
+    fixture *f = *state;
+    for (i64 i = 0; i < COUNT_OF(constant_cases); i++) {
+        job j = {.p = read_program(f, constant_cases[i].text), .seed = (u64)i, .options = {32, 2, true, NULL}};
+        must_run(f, &j);
+        rt_plan plan = {0};
+        kn_kernels kernels = {0};
+        kn_build(f->a, j.p, j.options, &plan, &kernels);
+        if (!constant_cases[i].is_product && folded_in(&plan) != constant_cases[i].folded)
+            fail_msg("%lld elements folded: %s", (long long)folded_in(&plan), constant_cases[i].text);
+    }
+    static const struct {
+        const char *text;
+        i64 folded;
+    } others[] = {
+        {"(let d (mul b (cast f32 (iota M)))) (output Y (mul S d) (H M T)) (output Z d (M T)))", 12 * 10},
+        {"(let d (mul b (cast f32 (iota M)))) (output Y (reduce + (mul S d) :axis T) (H M))"
+         "(output Z (mul x (reduce + d :axis M)) (T)))", 12 * 10 + 10},
+        {"(let d (mul b (cast f32 (iota M)))) (output Y (mul S (mul d 2)) (H M T)))", 0},
+        {"(let d (mul b (cast f32 (iota M)))) (output Y (mul S (mul d d)) (H M T)))", 12 * 10}, /* twice the work */
+        /* more than a kernel takes: what is stored is made in a kernel of its own */
+        {"(let d (add (mul b (cast f32 (iota M))) 1)) (let e (mul (mul d 2) (add d 3)))"
+         "(let g (mul e (mul s (add e 7)))) (output Y (mul S g) (H M T)))", -1},
+    };
+    for (i64 i = 0; i < COUNT_OF(others); i++) {
+        const char *text = arena_printf(f->a, "(program others (dims (H 4) (M 12) (T 10)) (input S f32 (H M T)) "
+                                              "(input x f32 (T)) (parameter b f32 (T)) (parameter s f32 (H)) %s",
+                                        others[i].text);
+        job j = {.p = read_program(f, text), .seed = (u64)i, .options = {32, 2, true, NULL}};
+        must_run(f, &j);
+        rt_plan plan = {0};
+        kn_kernels kernels = {0};
+        kn_build(f->a, j.p, j.options, &plan, &kernels);
+        if (others[i].folded >= 0 && folded_in(&plan) != others[i].folded)
+            fail_msg("%lld elements folded: %s", (long long)folded_in(&plan), text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random), TEST(test_shapes), TEST(test_bad_index), TEST(test_prepare),
+        TEST(test_constants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
