@@ -1,7 +1,7 @@
 /* Masks as ranges: a loop need not visit tiles that add nothing.
  *
- * A tile is dead under a mask when the mask holds nowhere in it. There `(where mask x c)` is c, and
- * constants propagate: exp(-inf - finite) is 0, a product with 0 is 0, the maximum of -inf is -inf.
+ * A tile is dead under a mask when the mask holds nowhere in it. There `(where mask x c)` is c, a mask as
+ * a number is 0, and constants propagate: exp(-inf - finite) is 0, a product with 0 is 0, the maximum of -inf is -inf.
  * When every component's body is its reducer's identity on a dead tile, and transports leave states
  * alone while the producers stay, the loop may leave dead tiles out. Which tiles those are is read
  * off the mask (ir_live): ranges of the axis, affine in the positions of other atoms. The loop with
@@ -86,6 +86,8 @@ fact rl_fact_of(const rl_label *l, const fact *x, i64 n, bool guards, bool lossy
         if (x[1].is_known && x[2].is_known && x[1].value == x[2].value)
             return x[1];
         return (fact){.is_finite = (guards || x[1].is_finite) && x[2].is_finite};
+    case IR_cast: /* false is 0 */
+        return x[0].is_mask || is_zero(&x[0]) ? known(0) : (fact){0};
     case IR_add:
         if (all)
             return known(x[0].value + x[1].value);
@@ -400,7 +402,8 @@ bool rl_visits_follow(rl_terms *t, u32 left, u32 right, bool lossy)
     for (i64 k = 1; k < n; k++) {
         rl_record user = t->at.at[k];
         bool is_state = user.op == IR_comp && user.reducer == IR_NO_REDUCER;
-        for (i64 i = is_state; i < user.n && (is_state || (user.op == IR_where && i == 0)); i++)
+        bool tests = user.op == IR_where || user.op == IR_cast;
+        for (i64 i = is_state; i < user.n && (is_state || (tests && i == 0)); i++)
             if (t->at.at[user.kids[i]].type.dtype == DT_bool &&
                 visits_of(t, user.kids[i], par, lossy) == payload &&
                 is_idle(t, left, user.kids[i], lossy))
@@ -723,7 +726,7 @@ bool rl_visit_round(rl_fuser *f)
                 vec_push(f->a, &loops, n);
             if (l.op == IR_reduce && l.par)
                 vec_push(f->a, &reductions, n);
-            if (l.op != IR_where)
+            if (l.op != IR_where && l.op != IR_cast)
                 continue;
             eqf_class mask = {kid(&s, n, 0)};
             rl_type type = rl_graph_type(f->g, mask);

@@ -142,6 +142,10 @@ static const struct {
     {"(matmul (div (where m S 0) (add 1 (square S))) V :axis T)", "-3 1 1 1 \n"},
     {"(reduce + (add (atan (where m S 0)) (where (lt it 3) S 0)) :axis T)",
      "-3 1 1 1 \n0 3 \n"}, /* a sum each */
+    {"(matmul (mul S (cast f32 m)) V :axis T)", "-3 1 1 1 \n"},
+    {"(reduce + (cast i64 (and b m)) :axis T)", "-3 1 1 1 \n"},
+    {"(reduce + (sub 1 (cast f32 m)) :axis T)", ""},
+    {"(reduce max (mul S (cast f32 m)) :axis T)", ""},
     {"(reduce + (where m S 1) :axis T)", ""},
     {"(reduce * (where m S 0) :axis T)", ""},
     {"(reduce max (where m S 0) :axis T)", ""},
@@ -292,6 +296,39 @@ static void random_masks(void **state)
     assert_true(loops > count && states > count / 20);
     assert_int_equal(listed_check(&counts, LISTED_VISITED, count / 10), 2); /* 200 of 2,000 */
     arena_free(counts.a);
+    eqf_ctx_free(ctx);
+}
+
+/* The same of reductions by themselves, rows without a live position among them. */
+static void random_singles(void **state)
+{
+    static const char *const results[] = {"(reduce + (where %s S 0) :axis T)",
+                                          "(matmul (mul S (cast f32 %s)) V :axis T)",
+                                          "(reduce max (where %s S -inf) :axis T)",
+                                          "(matmul (sigmoid (where %s S -inf)) V :axis T)"};
+    (void)state;
+    eqf_ctx *ctx = eqf_ctx_new(NULL);
+    i64 loops = 0, count = 200;
+    for (i64 seed = 1; seed <= count; seed++) {
+        arena *a = arena_new(ctx, 0);
+        rng g = rng_new((u64)seed);
+        str condition = str_new(a);
+        add_condition(&condition, &g, 2);
+        const char *result = arena_printf(a, results[seed % COUNT_OF(results)], str_text(&condition));
+        const char *text = arena_printf(a, single, result);
+        bool proved = seed % 10 < 2;
+        rl_graph *r = fused(a, ir_read(a, "single", text, (i64)strlen(text)), RL_FUSE_LATE, proved);
+        loops += loops_with_ranges(r);
+        for (u64 cut = 0; cut < 3; cut++)
+            check_worth(r, a, text, (u64)seed + cut);
+        i64 assumptions = 0;
+        if (proved)
+            prove_all(r, a, &assumptions, NULL);
+        assert_int_equal(assumptions, 0);
+        arena_free(a);
+    }
+    print_message("  %lld loops\n", (long long)loops);
+    assert_true(loops > count / 2);
     eqf_ctx_free(ctx);
 }
 
@@ -482,6 +519,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(derivations),
         cmocka_unit_test(masks_become_ranges),
         cmocka_unit_test(reductions_by_themselves),
+        cmocka_unit_test(random_singles),
         cmocka_unit_test(states_rest),
         cmocka_unit_test(wrong_lists_are_refused),
     };
