@@ -2,8 +2,6 @@
  * reference interpreter. Everything is written into the writer's temporary directory, verified there by
  * loading it in a child, and only then can it be made to appear. What is thrown on the way removes it. */
 #include <dlfcn.h>
-#include <stdio.h>
-#include <sys/mman.h>
 
 #include "driver/making.h"
 
@@ -165,60 +163,31 @@ static void compile_kernels(making *m)
 
 /* ---- constants -------------------------------------------------------------------------------- */
 
-typedef struct prepared {
-    eqf_status status;
-    char message[512];
-} prepared;
-
 typedef struct preparing {
     const rt_plan *plan;
     const char *library;
     const void **sources;
     int threads;
-    prepared *shared; /* with the child; the image follows at IMAGE_AT */
-    u8 *image;
+    u8 *image; /* shared with the child */
 } preparing;
 
-#define IMAGE_AT 4096
-_Static_assert(sizeof(prepared) <= IMAGE_AT, "the image starts behind the message");
-
 /* In the child: generated code runs on constants just as it does on inputs. */
-static int prepare_body(void *user)
+static void prepare(eqf_ctx *ctx, arena *a, void *user)
 {
     preparing *j = user;
-    eqf_ctx *ctx = eqf_ctx_new(NULL);
-    arena *a = ctx ? arena_new(ctx, 0) : NULL;
-    if (!a)
-        return 1;
-    trap t;
-    TRY (ctx, t) {
-        void *library = j->library[0] ? dlopen(j->library, RTLD_NOW | RTLD_LOCAL) : NULL;
-        if (j->library[0] && !library)
-            eqf_throw(ctx, EQF_E_MACHINE, NULL, NULL, "%s", dlerror());
-        rt_kernel *kernels = NEW_N(a, rt_kernel, j->plan->prepare.n);
-        for (i64 i = 0; i < j->plan->prepare.n; i++) {
-            const char *symbol = j->plan->prepare.at[i].symbol;
-            void *found = symbol[0] && library ? dlsym(library, symbol) : NULL;
-            if (symbol[0] && !found)
-                eqf_throw(ctx, EQF_E_INTERNAL, NULL, symbol, "no such kernel");
-            memcpy(&kernels[i], &found, sizeof found);
-        }
-        rt_prepare(ctx, j->plan, kernels, j->sources, j->image,
-                   j->threads > 1 ? pool_new(ctx, j->threads) : NULL);
+    void *library = j->library[0] ? dlopen(j->library, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (j->library[0] && !library)
+        eqf_throw(ctx, EQF_E_MACHINE, NULL, NULL, "%s", dlerror());
+    rt_kernel *kernels = NEW_N(a, rt_kernel, j->plan->prepare.n);
+    for (i64 i = 0; i < j->plan->prepare.n; i++) {
+        const char *symbol = j->plan->prepare.at[i].symbol;
+        void *found = symbol[0] && library ? dlsym(library, symbol) : NULL;
+        if (symbol[0] && !found)
+            eqf_throw(ctx, EQF_E_INTERNAL, NULL, symbol, "no such kernel");
+        memcpy(&kernels[i], &found, sizeof found);
     }
-    j->shared->status = t.status;
-    if (t.status != EQF_OK && eqf_diag_count(ctx) > 0) {
-        eqf_diag d = eqf_diag_get(ctx, 0);
-        snprintf(j->shared->message, sizeof j->shared->message, "%s%s%s", d.place,
-                 d.place[0] ? ": " : "", d.message);
-    }
-    return 0;
-}
-
-static void unmap_image(void *p)
-{
-    preparing *j = p;
-    munmap(j->shared, (size_t)(j->plan->weights_bytes + IMAGE_AT));
+    rt_prepare(ctx, j->plan, kernels, j->sources, j->image,
+               j->threads > 1 ? pool_new(ctx, j->threads) : NULL);
 }
 
 /* weights.bin: what `prepare` computes, and parameters as given. */
@@ -230,15 +199,8 @@ static void write_weights(making *m)
     make_begin(m, "preparing constants");
     preparing *j = NEW(m->a, preparing);
     arena *scratch = arena_child(m->a);
-    size_t size = (size_t)(plan->weights_bytes + IMAGE_AT);
-    void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        eqf_throw(m->ctx, EQF_E_NO_MEMORY, NULL, NULL, "out of memory (%lld bytes wanted)",
-                  (long long)size);
     *j = (preparing){.plan = plan, .threads = m->threads};
-    j->shared = shared;
-    j->image = (u8 *)shared + IMAGE_AT;
-    arena_defer(scratch, unmap_image, j);
+    j->image = tn_shared(scratch, plan->weights_bytes);
     j->library = m->package.library[0]
                      ? arena_printf(m->a, "%s/%s", pk_directory(m->writer), m->package.library)
                      : "";
@@ -254,17 +216,16 @@ static void write_weights(making *m)
     }
     if (plan->prepare.n > 0) {
         tn_limits limits = {.cpu_s = 3600, .wall_s = seconds_left(m)};
-        tn_end end = tn_wait(tn_start_body(scratch, prepare_body, j, limits),
-                             m->options.cancel);
-        if (!tn_succeeded(end)) {
+        tn_outcome o = tn_run_apart(scratch, prepare, j, limits, m->options.cancel);
+        if (!tn_succeeded(o.end)) {
             program_expect_unchanged(m->program);
-            eqf_throw(m->ctx, tn_ran_out(end, limits.wall_s) ? EQF_E_LIMIT : EQF_E_MISMATCH,
+            eqf_throw(m->ctx, tn_ran_out(o.end, limits.wall_s) ? EQF_E_LIMIT : EQF_E_MISMATCH,
                       m->program->path, NULL, "computing constants failed: %s",
-                      tn_describe(m->a, end));
+                      tn_describe(m->a, o.end));
         }
-        if (j->shared->status != EQF_OK)
-            eqf_throw(m->ctx, j->shared->status, m->program->path, NULL,
-                      "computing constants failed: %s", j->shared->message);
+        if (o.status != EQF_OK)
+            eqf_throw(m->ctx, o.status, m->program->path, NULL, "computing constants failed: %s",
+                      o.message);
     }
     pk_add(m->writer, RT_WEIGHTS_FILE, j->image, plan->weights_bytes);
     arena_free(scratch);

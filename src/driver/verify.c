@@ -6,9 +6,6 @@
  * fresh outputs and with the scratch memory of the first, must both agree; a program that carries
  * state is compared, in the second, with the interpreter on the state of the first. */
 #include <math.h>
-#include <signal.h>
-#include <stdio.h>
-#include <sys/mman.h>
 
 #include "driver/driver.h"
 #include "tune/tune.h"
@@ -20,8 +17,6 @@
 
 /* What the child leaves behind, in shared memory, followed by the outputs of each round. */
 typedef struct findings {
-    eqf_status status;
-    char message[512];
     f64 median_us, least_us, rival_median_us, rival_least_us;
     rt_peaks peaks;
 } findings;
@@ -169,8 +164,10 @@ static void time_runs(trial *t, eqf_ctx *ctx, arena *a, rt_exec *e, void **outpu
     rt_unload(m);
 }
 
-static void run_rounds(trial *t, eqf_ctx *ctx, arena *a)
+/* The child's whole life. */
+static void run_rounds(eqf_ctx *ctx, arena *a, void *user)
 {
+    trial *t = user;
     const rt_plan *plan = &t->package->plan;
     rt_model *m;
     rt_exec *e = load(t, ctx, t->directory, &m);
@@ -195,53 +192,8 @@ static void run_rounds(trial *t, eqf_ctx *ctx, arena *a)
     rt_unload(m);
 }
 
-/* The child's whole life. Its context is its own: the parent's may be in any state. */
-static int child(void *user)
-{
-    trial *t = user;
-    findings *f = t->shared;
-    eqf_ctx *ctx = eqf_ctx_new(NULL);
-    arena *a = ctx ? arena_new(ctx, 0) : NULL;
-    if (!a)
-        return 1;
-    trap trapped;
-    TRY (ctx, trapped) {
-        run_rounds(t, ctx, a);
-    }
-    f->status = trapped.status;
-    if (trapped.status != EQF_OK && eqf_diag_count(ctx) > 0) {
-        eqf_diag d = eqf_diag_get(ctx, 0);
-        snprintf(f->message, sizeof f->message, "%s%s%s", d.place, d.place[0] ? ": " : "",
-                 d.message);
-    }
-    return 0;
-}
-
 /* ---- the parent ---------------------------------------------------------------------------------
  */
-
-typedef struct mapping {
-    void *at;
-    size_t size;
-} mapping;
-
-static void unmap(void *p)
-{
-    mapping *m = p;
-    munmap(m->at, m->size);
-}
-
-static void *shared_memory(arena *a, i64 bytes)
-{
-    mapping *m = NEW(a, mapping);
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        eqf_throw(arena_ctx(a), EQF_E_NO_MEMORY, NULL, NULL, "out of memory (%lld bytes wanted)",
-                  (long long)bytes);
-    *m = (mapping){at, (size_t)bytes};
-    arena_defer(a, unmap, m);
-    return at;
-}
 
 static trial prepare_trial(arena *a, const ir_program *p, const rt_package *package,
                            const char *directory, const tensor *inputs)
@@ -261,7 +213,7 @@ static trial prepare_trial(arena *a, const ir_program *p, const rt_package *pack
                 (plan->buffers.at[o->buffer].bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }
     i64 head = ((i64)sizeof(findings) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    u8 *memory = shared_memory(a, head + ROUNDS * t.round_bytes);
+    u8 *memory = tn_shared(a, head + ROUNDS * t.round_bytes);
     t.shared = (findings *)(void *)memory;
     t.outputs = memory + head;
     return t;
@@ -279,16 +231,15 @@ static void run_trial(arena *a, trial *t, f64 limit_s, const volatile bool *canc
         limits.wall_s = MIN(limits.wall_s, limit_s);
     limits.memory_bytes = ((i64)4 << 30) + 4 * (plan->weights_bytes + plan->arena_bytes) +
                           ((i64)16 << 20) * t->threads + 4 * t->round_bytes;
-    tn_end end = tn_wait(tn_start_body(a, child, t, limits), cancel);
-    if (!tn_succeeded(end))
-        eqf_throw(ctx, tn_ran_out(end, limit_s) ? EQF_E_LIMIT : EQF_E_MISMATCH, NULL, NULL,
-                  "the built package failed: %s", tn_describe(a, end));
-    if (t->shared->status == EQF_E_DATA)
-        eqf_throw(ctx, EQF_E_DATA, NULL, NULL, "on the inputs to verify with: %s",
-                  t->shared->message);
-    if (t->shared->status != EQF_OK)
-        eqf_throw(ctx, t->shared->status == EQF_E_NO_MEMORY ? EQF_E_NO_MEMORY : EQF_E_MISMATCH,
-                  NULL, NULL, "the built package does not run: %s", t->shared->message);
+    tn_outcome o = tn_run_apart(a, run_rounds, t, limits, cancel);
+    if (!tn_succeeded(o.end))
+        eqf_throw(ctx, tn_ran_out(o.end, limit_s) ? EQF_E_LIMIT : EQF_E_MISMATCH, NULL, NULL,
+                  "the built package failed: %s", tn_describe(a, o.end));
+    if (o.status == EQF_E_DATA)
+        eqf_throw(ctx, EQF_E_DATA, NULL, NULL, "on the inputs to verify with: %s", o.message);
+    if (o.status != EQF_OK)
+        eqf_throw(ctx, o.status == EQF_E_NO_MEMORY ? EQF_E_NO_MEMORY : EQF_E_MISMATCH, NULL, NULL,
+                  "the built package does not run: %s", o.message);
 }
 
 static void compare_round(arena *a, const trial *t, reference *r, int round, verified *v)

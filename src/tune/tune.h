@@ -43,6 +43,20 @@ bool tn_ran_out(tn_end end, f64 seconds);
 /* "exit status 3", "signal 11 (Segmentation fault)", "stopped after 60 s". */
 const char *tn_describe(arena *a, tn_end end);
 
+/* ---- with a context of its own (apart.c) ------------------------------------------------------ */
+
+/* Zeroed memory that children started from now on share with this process, until the arena goes. */
+void *tn_shared(arena *a, i64 bytes);
+typedef void tn_body(eqf_ctx *ctx, arena *a, void *user);
+typedef struct tn_outcome {
+    tn_end end;
+    eqf_status status;   /* that the body threw, where the child ended by itself */
+    const char *message; /* "place: what is wrong"; "" */
+} tn_outcome;
+/* Runs body(ctx, arena, user) in a child and waits for it, as tn_wait does. */
+tn_outcome tn_run_apart(arena *a, tn_body *body, void *user, tn_limits limits,
+                        const volatile bool *cancel);
+
 /* ---- compiling (build.c) --------------------------------------------------------------------- */
 
 typedef struct tn_compiler {

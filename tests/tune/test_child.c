@@ -127,6 +127,40 @@ static void test_bodies(void **state)
 #endif
 }
 
+/* 1: leaves a number; 2: throws; 3: crashes. */
+static void errand(eqf_ctx *own, arena *b, void *user)
+{
+    int *shared = user;
+    assert_ptr_equal(arena_ctx(b), own);
+    if (*shared == 3)
+        crash(NULL);
+    if (*shared == 2)
+        eqf_throw(own, EQF_E_DATA, NULL, "here", "%s is wrong", arena_strdup(b, "it"));
+    *shared = 7;
+}
+
+/* With a context of its own, whatever state this one is in. */
+static void test_apart(void **state)
+{
+    (void)state;
+    eqf_report(ctx, EQF_E_DATA, "file", NULL, "an error of before");
+    static const char *const messages[] = {"", "", "here: it is wrong"};
+    for (int what = 1; what <= 3; what++) {
+        int *shared = tn_shared(a, (i64)sizeof *shared);
+        assert_int_equal(*shared, 0);
+        *shared = what;
+        tn_outcome o = tn_run_apart(a, errand, shared, (tn_limits){0}, NULL);
+        assert_int_equal(tn_succeeded(o.end), what < 3);
+        assert_int_equal(*shared, what == 1 ? 7 : what);
+        if (what < 3) {
+            assert_int_equal(o.status, what == 1 ? EQF_OK : EQF_E_DATA);
+            assert_string_equal(o.message, messages[what]);
+        }
+    }
+    assert_int_equal(eqf_diag_count(ctx), 1);
+    eqf_ctx_clear(ctx);
+}
+
 static void test_cancel(void **state)
 {
     (void)state;
@@ -192,6 +226,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_output_is_bounded, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_limits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bodies, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cancel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_arena, set_up, tear_down),
     };
