@@ -410,7 +410,9 @@ static fe_tensor *weigh(fe_call *c, dot_products x)
         fe_fail(l, "scaled_dot_product_attention wants operands of rank 2 at least");
     if (q->rank > 60 || k->rank > 60 || v->rank > 60)
         fe_decline(l, "scaled_dot_product_attention of rank %lld", (long long)q->rank);
-    f64 scale = x.has_scale ? x.scale : 1.0 / sqrt((f64)q->dims[q->rank - 1].extent);
+    /* Without features all scores are 0, whatever their scale. */
+    i64 features = MAX(q->dims[q->rank - 1].extent, 1);
+    f64 scale = x.has_scale ? x.scale : 1.0 / sqrt((f64)features);
     i64 heads = q->rank > 2 ? q->dims[q->rank - 3].extent : 1;
     i64 kv_heads = k->rank > 2 ? k->dims[k->rank - 3].extent : 1;
     bool is_grouped = x.is_grouped && heads != kv_heads;
