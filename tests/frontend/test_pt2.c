@@ -315,8 +315,9 @@ static void test_output_keys(void **state)
         SPEC("a_data_class", "\\`[" LIST ", []]\\`"),
         SPEC("builtins.list", "\\`null\\`"),
         SPEC("collections.defaultdict", "{\\`dict_context\\`: [\\`y\\`]}"), /* not of three */
+        SPEC("builtins.dict", "\\`[" KEY("__metadata__") ", " KEY("parts") ", " KEY("__metadata__") "]\\`"),
     };
-    static const bool has_keys[] = {true, true, true, false, false};
+    static const bool has_keys[] = {true, true, true, false, false, false};
     const char *now = SPEC("builtins.dict", "\\`" LIST "\\`");
     for (i64 i = 0; i < COUNT_OF(contexts); i++) {
         assert_true(pw_edit(pw_find(&f->w, MODEL), now, contexts[i]));
