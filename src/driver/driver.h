@@ -184,16 +184,17 @@ typedef struct reference {
     tensor *outputs;      /* exact; an integer that rounding decides (a floor, a comparison) may be
                              replaced by the rounded program's, see reference_compare */
     tensor *rounded;      /* NULL until needed */
-    f64 *sway;            /* by output: how far it goes when inputs move by their last digit; the same */
+    f64 *sway;            /* by output: how far it goes when inputs move by their last digit, and sums by
+                             what their order can change; the same */
     pool *threads;
     const volatile bool *cancel;
 } reference;
 reference reference_make(arena *a, const ir_program *p, const tensor *inputs, pool *threads,
                          const volatile bool *cancel);
 /* Compares output i; the tolerance is the dtype's, or twice the rounding error, or twice what the
- * last digits of the inputs do, where that is larger; it is stored in *tolerance. Integers and bools
- * are equal to the exact program's, or all of them to the rounded one's, which is the reference from
- * then on. */
+ * last digits of the inputs and the order of sums do, where that is larger; it is stored in
+ * *tolerance. Integers and bools are equal to the exact program's, or all of them to the rounded one's,
+ * which is the reference from then on. */
 comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolerance);
 
 typedef struct verified {

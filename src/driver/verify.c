@@ -62,10 +62,12 @@ static tensor nudged(arena *a, const tensor *x, rng *random)
 
 enum { SWAYS = 3 };
 
-/* How far the outputs go, relatively, when the inputs move by their last digit. A kernel rounds the sums
- * on its way where the rounded program does only in the end: a quotient by a sum near zero shows it. */
+/* How far the outputs go, relatively, when the inputs move by their last digit and sums by what their
+ * order can change. A kernel rounds the sums on its way where the rounded program does only in the end: a
+ * quotient by a sum near zero shows it, and so does what is left of a number less a mean that equals it. */
 static f64 *find_sway(const reference *r)
 {
+    eqf_ctx *ctx = arena_ctx(r->a);
     i64 n = r->p->outputs.n;
     f64 *sway = NEW_N(r->a, f64, n);
     rng random = rng_new(1);
@@ -74,8 +76,17 @@ static f64 *find_sway(const reference *r)
         tensor *inputs = NEW_N(a, tensor, r->p->inputs.n), *outputs = NEW_N(a, tensor, n);
         for (i64 i = 0; i < r->p->inputs.n; i++)
             inputs[i] = nudged(a, &r->inputs[i], &random);
-        ir_eval(r->p, inputs, a, outputs, (ir_eval_options){.threads = r->threads, .cancel = r->cancel});
-        for (i64 i = 0; i < n; i++) {
+        ir_eval_options astray = {
+            .threads = r->threads, .stray = (u64)k + 1, .cancel = r->cancel};
+        trap t;
+        TRY (ctx, t) {
+            ir_eval(r->p, inputs, a, outputs, astray);
+        }
+        if (t.status != EQF_OK && t.status != EQF_E_DATA)
+            eqf_rethrow(ctx, t.status);
+        if (t.status != EQF_OK) /* an index went out of range */
+            eqf_ctx_clear(ctx);
+        for (i64 i = 0; t.status == EQF_OK && i < n; i++) {
             if (!dtype_is_float(outputs[i].type))
                 continue;
             f64 e = compare_tensors(a, &outputs[i], &r->outputs[i], (f64)INFINITY).rel_l2;

@@ -465,6 +465,9 @@ typedef struct ir_eval_options {
     /* 0: reductions over axes go tile by tile in order. Otherwise a seed: tiles are cut into
      * groups, whose states are merged in an order that the seed decides. */
     u64 association;
+    /* 0: none. Otherwise a seed: every sum of floats goes astray by a random amount, up to the square
+     * root of its length in last digits, as sums that are rounded on their way do in another order. */
+    u64 stray;
 } ir_eval_options;
 /* inputs: one tensor a port, dense row-major in the port's dtype (or f64 for a float port); one
  * without data is read from the program's source, and so are all when `inputs` is NULL.
