@@ -9,8 +9,10 @@
 static void print_part(const eqf_explanation *x, size_t i, bool replayed)
 {
     const eqf_derived_part *p = &x->parts[i];
+    /* Not the parts that --why-not counts: those were searched, these are what the package has. */
     if (x->part_count > 1)
-        printf("\npart %zu, %lld use%s: ", i, (long long)p->uses, p->uses == 1 ? "" : "s");
+        printf("\npiece %zu of %zu, %lld use%s: ", i + 1, x->part_count, (long long)p->uses,
+               p->uses == 1 ? "" : "s");
     else
         printf("\nthe program: ");
     if (!p->changed) {

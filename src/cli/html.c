@@ -40,7 +40,7 @@ static void part(FILE *f, const eqf_derived_part *p, size_t i, size_t n, bool re
 {
     fputs("<h3>", f);
     if (n > 1)
-        fprintf(f, "Part %zu, %lld times", i, (long long)p->uses);
+        fprintf(f, "Piece %zu of %zu, %lld times", i + 1, n, (long long)p->uses);
     else
         fputs("The program", f);
     fprintf(f, ": %s</h3>\n",

@@ -78,13 +78,19 @@ static int read_asked(cli_args *args, const char *form, asked *a)
 
 /* ---- what is most like it ----------------------------------------------------------------------- */
 
+/* Parts that were put together: what is in them is not known. A candidate has a bound. */
+static bool is_assembled(const eqf_try *t)
+{
+    return !t->reductions[0] && t->bound_us <= 0;
+}
+
 /* How far a candidate is from what is asked, 0: it is so. */
 static long long distance(const asked *a, const eqf_try *t)
 {
     long long d = 0;
     if (a->kernels)
         d += 10 * llabs(a->kernels - (long long)t->kernels);
-    if (!t->reductions[0]) /* parts that were put together: what is in them is not known */
+    if (is_assembled(t))
         return d + 5 * (a->rolls >= 0) + 3 * a->count;
     d += a->rolls >= 0 && a->rolls != t->rolls ? 5 : 0;
     for (int i = 0; i < a->count; i++)
@@ -183,12 +189,10 @@ static void print_candidate(const answer *x)
         printf(", bound %.4g us", t->bound_us);
     if (t->us > 0)
         printf(", measured %.4g us", t->us);
-    if (t->reductions[0]) {
-        printf("; ");
-        put_visible(stdout, t->reductions);
-    } else {
-        printf("; parts that were put together");
-    }
+    printf("; ");
+    put_visible(stdout, is_assembled(t)    ? "parts that were put together"
+                        : t->reductions[0] ? t->reductions
+                                           : "no reduction");
 }
 
 static void print_answer(const asked *a, const eqf_searched *s)
@@ -204,8 +208,8 @@ static void print_answer(const asked *a, const eqf_searched *s)
                "promising that were kept\n",
                x.least_us);
     else if (absence)
-        printf("  %s: none of the %lld candidates that were looked at is so%s\n", absence,
-               (long long)s->looked_at,
+        printf("  %s: of %lld candidate%s that %s looked at none is so%s\n", absence,
+               (long long)s->looked_at, s->looked_at == 1 ? "" : "s", s->looked_at == 1 ? "was" : "were",
                s->complete ? ", and there are no others"
                            : "; limits were met, so there may be others");
     if (!x.nearest) {

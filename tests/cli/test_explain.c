@@ -187,6 +187,22 @@ static void what_was_not_chosen_is_explained(void **state)
     assert_int_equal(tool(&s, "$E explain best.pkg --why-not ''"), 2);
 }
 
+/* A candidate without reductions is one, too; parts that were put together are something else. */
+static void pointwise_programs_are_explained(void **state)
+{
+    (void)state;
+    tool_put("points.eqf", "(program points (dims (N 1000)) (input x f32 (N))\n"
+                           "  (let t (exp x)) (output y (mul t (tanh t)) (N)))\n");
+    assert_int_equal(tool(&s, "$E optimize points.eqf -o points.pkg --budget 4s --threads 1"), 0);
+    assert_int_equal(tool(&s, "$E explain points.pkg --why-not 'one kernel and nothing rolling'"), 0);
+    assert_null(strstr(s.out, "put together"));
+    assert_non_null(strstr(s.out, "1 kernel"));
+    assert_non_null(strstr(s.out, "no reduction"));
+    assert_null(strstr(s.out, "none is so"));
+    assert_int_equal(tool(&s, "$E explain points.pkg --why-not 'two kernels'"), 0);
+    assert_non_null(strstr(s.out, "of 1 candidate that was looked at none is so"));
+}
+
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
@@ -247,6 +263,7 @@ int main(void)
         cmocka_unit_test(the_last_race_is_against_the_program_as_it_is),
         cmocka_unit_test(rules_of_the_users),
         cmocka_unit_test(what_was_not_chosen_is_explained),
+        cmocka_unit_test(pointwise_programs_are_explained),
         cmocka_unit_test(what_is_wrong_is_said),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
