@@ -11,6 +11,7 @@ enum { MOST_LEAVES = KN_OPERANDS - 1 };
 typedef struct growth {
     f64 *cost;    /* by term: of an element, read or made */
     i64 *leaves;  /* by term: operands of a kernel that makes it, at most */
+    bool *fixed;  /* by term: constant, or made of positions alone where parameters are no constants */
     bool *grows;
 } growth;
 
@@ -27,7 +28,10 @@ static void look_at(kn_lower *l, growth *g, u32 t)
     i64 leaves = 0;
     g->leaves[t] = 1;
     g->cost[t] = node->op == IR_const ? 0 : node->op == IR_iota ? 1 : reading;
-    if (!l->constant[t] || own == 0 || ir_row((ir_op)node->op)->class_ != IR_EWISE)
+    g->fixed[t] = node->op != IR_in || l->constant[t];
+    for (i64 i = 0; i < node->arg_count; i++)
+        g->fixed[t] = g->fixed[t] && g->fixed[node->args[i].i];
+    if (!g->fixed[t] || own == 0 || ir_row((ir_op)node->op)->class_ != IR_EWISE)
         return;
     for (i64 i = 0; i < node->arg_count; i++) {
         u32 x = node->args[i].i;
@@ -47,7 +51,8 @@ void kn_find_in_place(kn_lower *l)
     const ir_program *p = l->p;
     i64 n = p->nodes.n;
     arena *scratch = arena_child(l->a);
-    growth g = {NEW_N(scratch, f64, n), NEW_N(scratch, i64, n), NEW_N(scratch, bool, n)};
+    growth g = {NEW_N(scratch, f64, n), NEW_N(scratch, i64, n), NEW_N(scratch, bool, n),
+                NEW_N(scratch, bool, n)};
     l->in_place = NEW_N(l->a, bool, n);
     for (u32 t = 1; t < (u32)n; t++) {
         look_at(l, &g, t);

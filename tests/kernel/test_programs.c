@@ -222,6 +222,16 @@ static void test_constants(void **state)
         if (!constant_cases[i].is_product && folded_in(&plan) != constant_cases[i].folded)
             fail_msg("%lld elements folded: %s", (long long)folded_in(&plan), constant_cases[i].text);
     }
+    const ir_program *masked = read_program(
+        f, "(program p (dims (H 4) (M 12) (T 10)) (input S f32 (H M T)) (parameter b f32 (T))\n"
+           " (output Y (add (mul b (cast f32 (iota M))) (where (le (iota T) (iota M)) S -inf)) (H M T)))");
+    for (int constants = 0; constants < 2; constants++) { /* a mask is one whatever parameters are */
+        rt_plan plan = {0};
+        kn_kernels kernels = {0};
+        kn_build(f->a, masked, (kn_options){32, 1, constants, NULL}, &plan, &kernels);
+        assert_int_equal(plan.launches.n, constants ? 2 : 3);
+        assert_int_equal(folded_in(&plan), 0);
+    }
     static const struct {
         const char *text;
         i64 folded;
