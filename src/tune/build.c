@@ -148,12 +148,13 @@ static tn_limits limits_of(const tn_compiler *cc, tn_sources s, i64 bytes, i64 t
 {
     f64 patience = cc->patience_s + 1e-3 * (f64)bytes;
     f64 crowd = MAX((f64)together / rt_processors(), 1);
-    tn_limits limits = {patience, patience * crowd, MEMORY_BYTES,
-                        s.objects ? s.objects : s.directory};
+    tn_limits limits = {.cpu_s = patience,
+                        .wall_s = patience * crowd,
+                        .until = s.until,
+                        .memory_bytes = MEMORY_BYTES,
+                        .temporary = s.objects ? s.objects : s.directory};
     if (s.seconds > 0)
         limits.cpu_s = MIN(limits.cpu_s, s.seconds);
-    if (s.until > 0)
-        limits.wall_s = MIN(limits.wall_s, MAX(s.until - rt_now(), 1e-3));
     return limits;
 }
 

@@ -14,6 +14,7 @@
 #include "tune/tune.h"
 
 #define OUTPUT_LIMIT (64 << 10)
+#define LOOK_S 0.25 /* most that counts between two looks at a child */
 
 /* AddressSanitizer reserves terabytes of address space: no limit on it can be met. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -34,7 +35,8 @@ struct tn_child {
     bool reaped, too_long;
     int status; /* of waitpid */
     tn_limits limits;
-    f64 deadline; /* on the monotonic clock; 0: none */
+    f64 looked_s; /* now_s() when it was last looked at */
+    f64 waited_s; /* for it, see tn_limits.wall_s */
     char *output;
     i64 output_bytes;
 };
@@ -166,7 +168,7 @@ static tn_child *start(arena *a, const char *const *argv, int (*body)(void *), v
     close(ends[1]);
     c->fd = ends[0];
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
-    c->deadline = limits.wall_s > 0 ? now_s() + limits.wall_s : 0;
+    c->looked_s = now_s();
     arena_defer(a, release, c);
     return c;
 }
@@ -225,7 +227,11 @@ bool tn_ended(tn_child *c, int timeout_ms)
     if (r < 0 && errno == ECHILD)
         eqf_throw(arena_ctx(c->a), EQF_E_MACHINE, NULL, NULL,
                   "a child process cannot be waited for: this process ignores SIGCHLD");
-    if (!c->too_long && c->deadline > 0 && now_s() >= c->deadline) {
+    f64 now = now_s();
+    c->waited_s += MIN(now - c->looked_s, LOOK_S);
+    c->looked_s = now;
+    bool is_over = c->limits.until > 0 && now >= c->limits.until;
+    if (!c->too_long && (is_over || (c->limits.wall_s > 0 && c->waited_s >= c->limits.wall_s))) {
         c->too_long = true;
         kill(-c->pid, SIGKILL);
     }
@@ -247,7 +253,7 @@ tn_end tn_wait(tn_child *c, const volatile bool *cancel)
     } else {
         end.how = c->too_long || WTERMSIG(c->status) == SIGXCPU ? TN_TOO_LONG : TN_SIGNALLED;
         end.code = WTERMSIG(c->status);
-        end.limit_s = c->too_long ? c->limits.wall_s : c->limits.cpu_s;
+        end.limit_s = c->too_long ? MIN(c->waited_s, c->limits.wall_s) : c->limits.cpu_s;
     }
     return end;
 }

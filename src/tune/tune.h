@@ -9,7 +9,10 @@
 #include "base/base.h"
 
 typedef struct tn_limits {
-    f64 cpu_s, wall_s;
+    f64 cpu_s;
+    f64 wall_s; /* while it is waited for: time in which nobody looks hardly counts, since then all of
+                 * this, child and parent, may have been suspended. 0: none */
+    f64 until;  /* rt_now() when it is over in any case; 0: never */
     i64 memory_bytes; /* beyond what the child starts with; 0: none */
     const char *temporary; /* directory for a program's own files, which it leaves when it is stopped;
                             * NULL: where the system has them */

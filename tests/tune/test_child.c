@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/runtime.h"
 #include "tune/tune.h"
 
 /* Under it address space cannot be limited. */
@@ -84,6 +85,20 @@ static void test_limits(void **state)
     assert_int_equal(end.how, TN_TOO_LONG);
     end = shell("while :; do :; done", (tn_limits){.cpu_s = 0.5, .wall_s = 60});
     assert_int_equal(end.how, TN_TOO_LONG);
+}
+
+/* A job that is suspended is not over when it goes on: its child had no more of the time than it. */
+static void test_suspended(void **state)
+{
+    (void)state;
+    const char *const argv[] = {"sh", "-c", "sleep 2.5", NULL};
+    tn_child *c = tn_start_program(a, argv, (tn_limits){.wall_s = 1.5});
+    usleep(2000000); /* nobody looks */
+    assert_true(tn_succeeded(tn_wait(c, NULL)));
+    /* but what has to be over by then is */
+    c = tn_start_program(a, argv, (tn_limits){.wall_s = 60, .until = rt_now() + 0.1});
+    usleep(200000);
+    assert_int_equal(tn_wait(c, NULL).how, TN_TOO_LONG);
 }
 
 #if !HAS_ADDRESS_SANITIZER
@@ -224,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_output_is_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_suspended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_limits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bodies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_apart, set_up, tear_down),
