@@ -112,12 +112,19 @@ static f64 visited_by(arena *a, const ir_program *p, u32 loop)
     return MIN(sum / extent, 1);
 }
 
-static f64 traffic(const ir_program *p, u32 k)
+/* Bytes of a value in memory. */
+static f64 traffic(const ir_program *p, u32 k, const u8 *lies)
 {
     const ir_node *node = &p->nodes.at[k];
     if (node->op == IR_iota || node->op == IR_const)
         return 0;
-    return elements(p, node->dims, (ir_atoms){0}) * (f64)dtype_bytes(node->dtype);
+    return elements(p, node->dims, (ir_atoms){0}) * (f64)dtype_bytes((dtype)lies[k]);
+}
+
+/* A cast whose operand lies as it does itself: no kernel. */
+static bool is_reading(const ir_program *p, const ir_node *node, u32 k, const u8 *lies)
+{
+    return node->op == IR_cast && lies[node->args[0].i] == lies[k] && is_in_memory(ir_get(p, node->args[0]));
 }
 
 static i64 used_operands(const ir_node *node)
@@ -145,6 +152,7 @@ typedef struct work {
     bool *looped; /* by atom, as are: */
     i64 *lanes;   /* of a tile */
     f64 *share;   /* of its tiles that loops visit, the largest */
+    const u8 *lies; /* by term, of the program */
 } work;
 
 static bool ends_at(const ir_program *p, u32 t, u32 root)
@@ -345,7 +353,7 @@ static f64 repeats(const ir_program *p, u32 t, ir_atoms par, const work *w)
 /* Bytes that the kernel reads of what lies in memory: of axes that loops leave tiles out of, the rest. */
 static f64 read_by(const ir_program *p, u32 t, ir_atoms par, const work *w)
 {
-    f64 bytes = traffic(p, t);
+    f64 bytes = traffic(p, t, w->lies);
     ir_atoms dims = p->nodes.at[t].dims;
     for (i64 i = 0; i < dims.n; i++)
         if ((w->bound[t] & bit_of(dims.at[i])) && !ir_has(par, dims.at[i]))
@@ -402,7 +410,7 @@ static u64 hash_atoms(ir_atoms x, u64 seed)
 }
 
 /* For each term what computes it from what is in memory; of that its type alone. */
-static u64 *digests(arena *a, const ir_program *p)
+static u64 *digests(arena *a, const ir_program *p, const u8 *lies)
 {
     u64 *at = NEW_N(a, u64, p->nodes.n);
     for (i64 t = 1; t < p->nodes.n; t++) {
@@ -412,7 +420,7 @@ static u64 *digests(arena *a, const ir_program *p)
         for (i64 i = 0; i < node->arg_count; i++) {
             const ir_node *x = ir_get(p, node->args[i]);
             bool is_read = is_in_memory(x) && ir_row((ir_op)x->op)->class_ != IR_INDEX;
-            kids[i] = is_read ? hash_atoms(x->dims, x->dtype) : at[node->args[i].i];
+            kids[i] = is_read ? hash_atoms(x->dims, lies[node->args[i].i]) : at[node->args[i].i];
         }
         if (node->arg_count > 1 && ((row->flags & IR_COMM) || node->op == IR_loop))
             qsort(kids, (size_t)node->arg_count, sizeof *kids, compare_digests);
@@ -489,14 +497,15 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
     }
     live[0] = is_root[0] = false;
     bool *constant = ir_constant_terms(scratch, p, !parameters_are_inputs);
-    const u64 *digest = digests(scratch, p);
+    const u8 *lies = ir_lying_dtypes(scratch, p);
+    const u64 *digest = digests(scratch, p, lies);
     VEC(ex_kernel) kernels = {0};
     i64 n = p->nodes.n;
     work w = {.used = NEW_N(scratch, u64, n), .below = NEW_N(scratch, u8, n),
               .times = NEW_N(scratch, i64, n), .bound = NEW_N(scratch, u64, n),
               .inside = NEW_N(scratch, u64, n), .is_listed = NEW_N(scratch, bool, n),
               .looped = NEW_N(scratch, bool, p->atoms.n), .lanes = NEW_N(scratch, i64, p->atoms.n),
-              .share = NEW_N(scratch, f64, p->atoms.n)};
+              .share = NEW_N(scratch, f64, p->atoms.n), .lies = lies};
     f64 seconds = 0;
     for (u32 k = (u32)p->nodes.n - 1; k > 0; k--) {
         const ir_node *node = &p->nodes.at[k];
@@ -505,13 +514,15 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
         for (i64 i = 0; i < node->arg_count; i++)
             live[node->args[i].i] = true;
         bool whole = is_in_memory(node) && node->op != IR_in && node->op != IR_const &&
-                     node->op != IR_iota && ir_row((ir_op)node->op)->class_ != IR_INDEX;
+                     node->op != IR_iota && ir_row((ir_op)node->op)->class_ != IR_INDEX &&
+                     !is_reading(p, node, k, lies);
         bool combined = node->op == IR_comb;
-        if ((!whole && !combined && !is_root[k]) || constant[k] || node->op == IR_in)
+        bool is_result = is_root[k] && !is_reading(p, node, k, lies);
+        if ((!whole && !combined && !is_result) || constant[k] || node->op == IR_in)
             continue;
         u32 root = combined ? node->args[0].i : k;
         kernel c = cost_of(scratch, p, root, node->attr.par, &w);
-        c.bytes += traffic(p, k);
+        c.bytes += traffic(p, k, lies);
         out->flops += c.flops;
         out->bytes += c.bytes;
         /* threads without a part do nothing; memory is kept busy by fewer than all */

@@ -383,6 +383,13 @@ ir_term ir_result(const ir_program *p, ir_term lambda, i64 i);
  * is_constant and, with `parameters`, parameters. Allocated in `a`, indexed by term. */
 bool *ir_constant_terms(arena *a, const ir_program *p, bool parameters);
 
+/* ---- how values lie in memory (lie.c) -------------------------------------------------------- */
+
+/* By term, the dtype in which it lies if it is in memory: its own, or a half type that it was widened
+ * from, or that its only reader rounds it to. A cast whose operand lies as it does itself moves
+ * nothing. Allocated in `a`. */
+const u8 *ir_lying_dtypes(arena *a, const ir_program *p);
+
 /* ---- copies (copy.c) ------------------------------------------------------------------------ */
 
 /* Terms of one program in another. An atom without a place in `atoms` gets a new one there, parts of

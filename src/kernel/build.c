@@ -43,7 +43,7 @@ kn_loc kn_result(kn_lower *l, u32 term, const ir_atom *order, i64 n)
 {
     if (l->want[term].where == KN_MEMORY)
         return l->want[term];
-    return kn_loc_new(l, l->p->nodes.at[term].dtype, order, n);
+    return kn_loc_new(l, (dtype)l->lies[term], order, n);
 }
 
 void kn_order_like(kn_lower *l, ir_atoms dims, const kn_loc *x, ir_atom *order)
@@ -215,8 +215,12 @@ static bool has_kernel(const ir_program *p, u32 term)
 static void want_output(kn_lower *l, u32 term, kn_loc loc)
 {
     const ir_node *node = &l->p->nodes.at[term];
-    if (node->dims.n != loc.dims.n || node->dtype != loc.dtype || l->constant[term])
+    if (node->dims.n != loc.dims.n || l->lies[term] != loc.dtype || l->constant[term])
         return;
+    if (node->op == IR_cast && l->lies[node->args[0].i] == loc.dtype && !l->deferred[node->args[0].i]) {
+        want_output(l, node->args[0].i, loc);
+        return;
+    }
     if (has_kernel(l->p, term)) {
         if (l->want[term].where == KN_ABSENT)
             l->want[term] = loc;
@@ -420,6 +424,7 @@ void kn_build(arena *a, const ir_program *p, kn_options options, rt_plan *plan,
     i64 *state_of = NEW_N(a, i64, p->inputs.n + 1);
     for (i64 i = 0; i < p->inputs.n; i++)
         lower_input(&l, i, state_of);
+    l.lies = ir_lying_dtypes(a, p);
     find_live(&l);
     find_constants(&l);
     find_deferred(&l);

@@ -5,7 +5,8 @@
 #include "kernel/kernel.h"
 
 /* Where the value of a term is. A value without memory is a number or an i64 series that is affine
- * in its coordinates; views of those cost nothing either. */
+ * in its coordinates; views of those cost nothing either. `dtype` is what lies there (ir_lying_dtypes):
+ * an f32 value may lie in a half type, which is widened where it is read. */
 typedef enum kn_where { KN_ABSENT, KN_MEMORY, KN_NUMBER, KN_SERIES } kn_where;
 
 typedef struct kn_loc {
@@ -30,6 +31,7 @@ typedef struct kn_lower {
     intern *made; /* their names */
     kn_loc *at;       /* by term */
     bool *live;       /* by term: some output needs it */
+    const u8 *lies;   /* by term: the dtype of its location */
     bool *constant;   /* by term: computed in `prepare` */
     bool *in_place;   /* by term: a constant that the kernels that use it make */
     bool *deferred;   /* by term: a tensor that is made in a kernel of tiles, when it is asked for */

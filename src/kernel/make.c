@@ -234,8 +234,11 @@ static kn_ins *like(kn_maker *m, kn_op op, const kn_value *args, i64 n)
 
 kn_value kn_cast(kn_maker *m, dtype t, kn_value v)
 {
-    if (kn_def(m->k, v)->dtype == t)
+    dtype from = (dtype)kn_def(m->k, v)->dtype;
+    if (from == t)
         return v;
+    if ((from == DT_f16 || from == DT_bf16) && t != DT_f32)
+        v = kn_cast(m, DT_f32, v);
     kn_ins *x = like(m, KN_cast, &v, 1);
     x->dtype = (u8)t;
     return result(m, x);

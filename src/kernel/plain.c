@@ -183,7 +183,7 @@ static void lower_scan(kn_lower *l, u32 term)
     kn_space rest = kn_space_new(l, minus(l, node->dims, node->attr.axis), operands, 2, 0);
     kn_space_join(&rest);
     dtype t = x.dtype == DT_f16 || x.dtype == DT_bf16 ? DT_f32 : x.dtype;
-    if (r == IR_SUM && x.dtype == DT_f32) /* one addition after another: f32 would lose digits */
+    if (r == IR_SUM && node->dtype == DT_f32) /* one addition after another: f32 would lose digits */
         t = DT_f64;
 
     kn_job j = kn_job_new(l, term);

@@ -110,7 +110,7 @@ static void pointwise(kn_lower *l, u32 term, const kn_loc *out, kn_access access
         args[0] = fetch_selected(&j, &bound[1], &s, walks, t, selected, &args[1], n - 1);
     kn_value result = compute(&j, user, args);
     kn_place to = place_of(&j, &bound[0], 0, &s, walks, t);
-    kn_store(&j.m, &to, result);
+    kn_store(&j.m, &to, kn_cast(&j.m, out->dtype, result));
     for (i64 d = s.n - 1; d >= 0; d--)
         kn_walk_close(&j.m, &walks[d]);
     j.flops = size;
@@ -133,19 +133,16 @@ static kn_value widen(kn_job *j, kn_value x)
     return is_half(kn_def(j->m.k, x)->dtype) ? kn_cast(&j->m, DT_f32, x) : x;
 }
 
-/* user: the location copied to, whose dtype it gets */
 static kn_value compute_copy(kn_job *j, void *user, const kn_value *args)
 {
-    const kn_loc *out = user;
-    if (kn_def(j->m.k, args[0])->dtype == out->dtype)
-        return args[0];
-    return kn_cast(&j->m, out->dtype, widen(j, args[0]));
+    (void)j;
+    (void)user;
+    return args[0];
 }
 
 void kn_copy(kn_lower *l, u32 term, const kn_loc *out, kn_access access, const kn_loc *in)
 {
-    kn_loc to = *out;
-    kn_pointwise(l, term, out, access, &in, 1, compute_copy, &to);
+    kn_pointwise(l, term, out, access, &in, 1, compute_copy, NULL);
 }
 
 kn_loc kn_in_memory(kn_lower *l, u32 term, const kn_loc *x)
@@ -191,18 +188,14 @@ void kn_lower_gather(kn_lower *l, u32 term)
     ir_atom *order = NEW_N(l->a, ir_atom, node->dims.n + 1);
     kn_order_like(l, node->dims, &outside, order);
     kn_loc out = kn_result(l, term, order, node->dims.n);
-    pointwise(l, term, &out, KN_OUT, operands, axis.n + 1, compute_copy, &out, &s);
+    pointwise(l, term, &out, KN_OUT, operands, axis.n + 1, compute_copy, NULL, &s);
     l->at[term] = out;
 }
 
 static kn_value operate(kn_job *j, const ir_node *node, const kn_value *args)
 {
-    if (node->op == IR_cast) {
-        dtype from = kn_def(j->m.k, args[0])->dtype;
-        if (is_half(from) && from != node->dtype)
-            return kn_cast(&j->m, node->dtype, kn_cast(&j->m, DT_f32, args[0]));
+    if (node->op == IR_cast)
         return kn_cast(&j->m, node->dtype, args[0]);
-    }
     kn_value wide[3];
     for (i64 i = 0; i < node->arg_count; i++)
         wide[i] = widen(j, args[i]);
@@ -233,6 +226,12 @@ static kn_value compute_operator(kn_job *j, void *user, const kn_value *args)
 void kn_lower_ewise(kn_lower *l, u32 term)
 {
     const ir_node *node = &l->p->nodes.at[term];
+    const kn_loc *there = &l->at[node->args[0].i];
+    if (node->op == IR_cast && there->where == KN_MEMORY && there->dtype == l->lies[term] &&
+        l->want[term].where != KN_MEMORY) { /* it only says how that is read */
+        l->at[term] = *there;
+        return;
+    }
     kn_leaves leaves = kn_leaves_of(l, term);
     const kn_loc *args[KN_OPERANDS];
     const kn_loc *widest = NULL;

@@ -147,7 +147,7 @@ void kn_lower_reduce(kn_lower *l, u32 term)
     l->at[term] = out;
     const kn_dim *last = &r.reduced.at[r.reduced.n - 1];
     i64 side = last->stride[1] == 1 ? ROW_VECTORS * l->o.vector_bytes / dtype_bytes(DT_f32) : 1;
-    if (r.reducer == IR_SUM && in.dtype == DT_f32 && kn_space_size(&r.reduced) / side > CHAIN)
+    if (r.reducer == IR_SUM && node->dtype == DT_f32 && kn_space_size(&r.reduced) / side > CHAIN)
         r.accumulator = DT_f64;
 
     i64 kept = kn_space_size(&r.kept), size = kept * kn_space_size(&r.reduced);

@@ -522,7 +522,7 @@ static kn_value operand(tiler *t, frame *f, u32 k, tile like, bool by_place, ir_
     u32 source = kt_source_of(t, f, k);
     if (source && t->l->at[source].where == KN_MEMORY) {
         kn_place p = place_of(t, source, &like, axes);
-        return kn_load(m, &p, 0, 0);
+        return kn_cast(m, kt_wide((dtype)t->l->at[source].dtype), kn_load(m, &p, 0, 0));
     }
     tile x = kt_value(t, f, k);
     if (summed.i)

@@ -46,42 +46,24 @@ static inline f32 exp_f32(f32 x) {
     return x < -104.0f ? 0.0f : e;
 }
 
-/* 2:19 */
-int k526355799599c0dd(void *const *buf, i64 p0, i64 p1)
-{
-    const u16 *restrict b0 = buf[0];
-    f32 *restrict b1 = buf[1];
-    for (i64 p = p0; p < p1; p++) {
-        {
-            const u16 *a0 = b0;
-            f32 *a2 = b1;
-            for (i64 l0 = 0; l0 < 50; l0++) {
-                u16 v1 = a0[l0];
-                f32 v2 = f32_bf16(v1);
-                a2[l0] = v2;
-            }
-        }
-    }
-    return 0;
-}
-
 /* 2:12 */
-int k3f6e0781b3cc23c5(void *const *buf, i64 p0, i64 p1)
+int k085f14575f6442d9(void *const *buf, i64 p0, i64 p1)
 {
     const f32 *restrict b0 = buf[0];
-    const f32 *restrict b1 = buf[1];
+    const u16 *restrict b1 = buf[1];
     f32 *restrict b2 = buf[2];
     for (i64 p = p0; p < p1; p++) {
         for (i64 g1 = 0; g1 < 40; g1++) {
             {
                 const f32 *a0 = b0 + (50 * g1);
-                const f32 *a1 = b1;
-                f32 *a3 = b2 + (50 * g1);
+                const u16 *a1 = b1;
+                f32 *a4 = b2 + (50 * g1);
                 for (i64 l0 = 0; l0 < 50; l0++) {
                     f32 v1 = a0[l0];
-                    f32 v2 = a1[l0];
-                    f32 v3 = v1 + v2;
-                    a3[l0] = v3;
+                    u16 v2 = a1[l0];
+                    f32 v3 = f32_bf16(v2);
+                    f32 v4 = v1 + v3;
+                    a4[l0] = v4;
                 }
             }
         }
