@@ -10,6 +10,7 @@ struct rl_writer {
     const rl_choices *choices; /* instead of x */
     ir_program *p;
     ir_term *terms; /* by class */
+    const u8 *stored; /* by class */
     u32 n_classes;
 };
 
@@ -30,6 +31,7 @@ rl_writer *rl_writer_new(const rl_graph *g, arena *a, const eqf_extraction *x)
     w->x = x;
     w->n_classes = g->engine->class_ids;
     w->terms = NEW_N(a, ir_term, w->n_classes);
+    w->stored = rl_stored_dtypes(g, a);
     w->p = ir_program_new(a, from->file, intern_text(from->names, from->name));
     rl_copy_atoms(w->p, g->own);
     for (i64 i = 0; i < from->inputs.n; i++)
@@ -54,6 +56,20 @@ static ir_term write_leaf(rl_writer *w, const rl_leaf *leaf)
     if (leaf->type.closed)
         return rl_copy_closed(w->p, w->g->own, leaf->type.closed->term, DT_NONE);
     return ir_make(w->p, leaf->op, leaf->attr, NULL, 0);
+}
+
+/* A whole value as it is stored, DT_NONE: as it is, and read again. */
+static ir_term store(rl_writer *w, u8 half, ir_term t)
+{
+    return half ? ir_cast(w->p, (dtype)w->g->real, ir_cast(w->p, (dtype)half, t)) : t;
+}
+
+static bool is_made_whole(const ir_node *node)
+{
+    u8 class_ = ir_row((ir_op)node->op)->class_;
+    return node->op == IR_comb || node->op == IR_gather ||
+           (node->axes.n == 0 && node->dims.n > 0 && !node->is_open && node->runs.n == 0 &&
+            (class_ == IR_EWISE || class_ == IR_REDUCE || class_ == IR_MATMUL || class_ == IR_PLAIN));
 }
 
 ir_term rl_write_node(rl_writer *w, eqf_node n)
@@ -81,7 +97,8 @@ ir_term rl_write_node(rl_writer *w, eqf_node n)
         attr.reducer = (u8)o->reducer;
     if (attr.name)
         attr.name = intern_cstr(w->p->names, intern_text(g->own->names, attr.name));
-    return ir_make(w->p, o->op, attr, args, arity);
+    ir_term t = ir_make(w->p, o->op, attr, args, arity);
+    return is_made_whole(ir_get(w->p, t)) ? store(w, w->stored[eqf_find(g->engine, eqf_node_class(g->engine, n)).i], t) : t;
 }
 
 ir_term rl_write_class(rl_writer *w, eqf_class c)
@@ -95,7 +112,8 @@ ir_term rl_write_class(rl_writer *w, eqf_class c)
     ir_term t = rl_write_node(w, n);
     if (w->choices && w->choices->is_stored(w->choices->user, c)) {
         ir_atoms axes = ir_get(w->p, t)->axes;
-        t = ir_view(w->p, ir_comb(w->p, t, axes), axes);
+        u8 half = rl_stored_dtype_of_tiles(w->g, w->stored, c);
+        t = ir_view(w->p, store(w, half, ir_comb(w->p, t, axes)), axes);
     }
     return w->terms[c.i] = t;
 }
@@ -107,13 +125,21 @@ static double cost_of(void *user, const eqf_egraph *e, eqf_node n)
     return rl_graph_flops(user, n) + 1e-3;
 }
 
+/* The value in the dtype of a port: what was widened to be read is there already. */
+static ir_term in_dtype(rl_writer *w, u8 t, ir_term x)
+{
+    const ir_node *n = ir_get(w->p, x);
+    bool is_there = n->op == IR_cast && n->dtype == w->g->real && ir_get(w->p, n->args[0])->dtype == t &&
+                    dtype_is_float((dtype)t);
+    return is_there ? n->args[0] : ir_cast(w->p, (dtype)t, x);
+}
+
 static void write_outputs(rl_writer *w, const ir_program *from)
 {
     for (i64 i = 0; i < from->outputs.n; i++) {
         ir_port port = copy_port(w->p, from, &from->outputs.at[i]);
         if (port.term.i)
-            port.term = ir_cast(w->p, (dtype)port.dtype,
-                                rl_write_class(w, rl_graph_class(w->g, port.term)));
+            port.term = in_dtype(w, port.dtype, rl_write_class(w, rl_graph_class(w->g, port.term)));
         ir_add_output(w->p, port);
     }
 }

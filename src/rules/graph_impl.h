@@ -200,6 +200,14 @@ bool rl_graph_atoms(const rl_graph *g, const ir_program *p, ir_atoms *list);
 /* The leaf that stands for a closed term of `own`. */
 eqf_head rl_closed_head(rl_graph *g, ir_term t);
 
+/* ---- how values are stored (stored.c) ---------------------------------------------------------
+ */
+
+/* By canonical class, the half type in which a form stores its value, or DT_NONE: as it is computed. */
+u8 *rl_stored_dtypes(const rl_graph *g, arena *a);
+/* The same of a class of tiles: of what they are tiles of. */
+u8 rl_stored_dtype_of_tiles(const rl_graph *g, const u8 *stored, eqf_class tiles);
+
 /* ---- terms outside of the e-graph (terms.c) ---------------------------------------------------
  */
 
