@@ -102,11 +102,58 @@ static f64 making(const ex_space *s, const rl_enode *n, u64 dims, const f64 *cos
     return sum;
 }
 
+/* By place: does it lie in a half type? What is read and moved does as it was, stored values as the
+ * program has them. */
+static bool *find_halves(const ex_space *s, arena *a)
+{
+    const rl_reach *r = s->r;
+    bool *half = NEW_N(a, bool, r->n);
+    const u8 *stored = rl_stored_dtypes(s->g, a);
+    for (i64 k = 0; k < r->n; k++)
+        half[k] = stored[r->classes[k].i] != DT_NONE;
+    for (bool more = true; more;) {
+        more = false;
+        for (i64 at = 0; at < r->nodes.n; at++) {
+            const rl_enode *n = &r->nodes.at[s->order[at]];
+            const rl_leaf *leaf = rl_leaf_of(s->g, eqf_node_head(s->g->engine, n->node));
+            u8 class_ = ir_row(n->label.op)->class_;
+            bool moves = !leaf && (class_ == IR_INDEX || n->label.op == IR_splitdim || n->label.op == IR_view);
+            u8 port = leaf && leaf->op == IR_in ? s->g->p->inputs.at[leaf->input].dtype : DT_NONE;
+            bool is_half = port == DT_f16 || port == DT_bf16;
+            for (i64 i = 0; moves && i < n->arity; i++)
+                is_half = (i == 0 || is_half) && half[n->kids[i]];
+            more |= is_half && !half[n->place];
+            half[n->place] |= is_half;
+        }
+    }
+    return half;
+}
+
+/* What is folded of weights in half types lies in f32: where the weights themselves would do, it costs
+ * the bytes that it is longer. */
+static void find_folded(ex_space *s)
+{
+    const rl_reach *r = s->r;
+    arena *scratch = arena_child(s->a);
+    const bool *half = find_halves(s, scratch);
+    bool any = false;
+    s->folded = NEW_N(s->a, f64, r->n);
+    for (i64 k = 0; k < r->n; k++)
+        any |= half[k] && (rl_graph_type(s->g, r->classes[k]).facts & RL_CONSTANT);
+    for (i64 k = 0; k < r->n && any; k++) {
+        rl_type t = rl_graph_type(s->g, r->classes[k]);
+        if ((t.facts & RL_CONSTANT) && !(t.facts & (RL_IS_NUMBER | RL_INDEX)) && t.dtype == DT_f32 && !half[k])
+            s->folded[k] = EX_READ * (f64)(dtype_bytes(DT_f32) - dtype_bytes(DT_bf16)) * elements(s, t.dims);
+    }
+    arena_free(scratch);
+}
+
 /* The least fixpoint. What is made is not smaller than what it is made of, so a circle has one size, in
  * which each costs more than its operands: there is none. */
 void ex_find_constants(ex_space *s)
 {
     const rl_reach *r = s->r;
+    find_folded(s);
     arena *scratch = arena_child(s->a);
     f64 *cost = NEW_N(scratch, f64, r->n);
     bool *is_factor = NEW_N(scratch, bool, r->n); /* of a product: it is packed, which takes memory */
@@ -196,7 +243,7 @@ static void find_cheapest(const ex_space *s, const bool *allowed, const f64 *fac
     arena *scratch = arena_child(s->a);
     f64 *cost = NEW_N(scratch, f64, r->n);
     for (i64 k = 0; k < r->n; k++)
-        cost[k] = is_free(s, k) ? 0 : (f64)INFINITY;
+        cost[k] = is_free(s, k) ? s->folded[k] : (f64)INFINITY;
     for (bool more = true; more;) {
         more = false;
         for (i64 at = 0; at < r->nodes.n; at++) {

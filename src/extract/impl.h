@@ -40,6 +40,7 @@ typedef struct ex_space {
     i64 *order;     /* e-nodes: operands first, but for circles */
     f64 *own_cost;  /* by e-node: operations */
     eqf_node *tile; /* by place: of a constant's tiles, how they come: read, or made; 0: none such */
+    f64 *folded;    /* by place: of a constant, what reading it costs more than reading weights */
     i64 whole_words;
     const ex_options *options;
     bool is_cut_short; /* some number was too large */
