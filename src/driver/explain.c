@@ -43,6 +43,8 @@ static const struct {
     {"bundle", "reductions over the same axes share a loop"},
     {"visit", "tiles in which the mask holds nowhere are left out"},
     {"normalise", "components of a loop are a set"},
+    {"unrounded", "values are kept in f32 where the program rounds them to a half type on its way; those "
+                  "are rounded that are stored so (relaxed: never less exact)"},
 };
 
 static const char *meaning_of(const explaining *x, const char *rule)
@@ -125,6 +127,17 @@ static void list_steps(const explaining *x, const sx *derivation, steps *out)
 {
     for (i64 i = 1; i < derivation->n; i++) {
         const sx *output = derivation->at[i];
+        if (sx_is_form(output, "unrounded") && output->n == 4 && output->at[1]->kind != SX_LIST &&
+            output->at[2]->kind == SX_INT && output->at[3]->kind == SX_INT) {
+            eqf_derived_step step = {
+                .rule = "unrounded",
+                .meaning = meaning_of(x, "unrounded"),
+                .output = output->at[1]->text,
+                .from = arena_printf(x->a, "%lld rounded on the way", (long long)output->at[2]->i),
+                .to = arena_printf(x->a, "%lld rounded on the way", (long long)output->at[3]->i)};
+            vec_push(x->a, out, step);
+            continue;
+        }
         if (!sx_is_form(output, "output") || output->n != 3 || output->at[1]->kind == SX_LIST ||
             output->at[2]->kind != SX_LIST)
             continue;

@@ -3,11 +3,14 @@
  *
  *     (derivation
  *       (hint 3 (shared-term ...))                    what the steps called loop.3 repair
+ *       (unrounded "Y" 5 2)                           values below it rounded to half types: in the program, in the form
  *       (output "Y" (proof shared 1 ...)) ...)        one an output with elements, in order
  *
  * Terms are those of proof_text.c. What a form stores, (view (comb T :par P) :par P), is T here: which
  * tiles are stored is no equality to be derived. A hint says where to look and is not believed. Casts
- * between floats leave no term, so a derivation is over the reals, as the e-graph is. */
+ * between floats leave no term, so a derivation is over the reals, as the e-graph is. What a form keeps in f32
+ * and the program rounds is said, where the program rounds anything on its way; a form that rounds to a half type
+ * to which the program does not is refused. */
 #include <stdlib.h>
 
 #include "rules/fuse_impl.h"
@@ -281,6 +284,18 @@ static void add_proof(rl_graph *g, str *out, const char *from, const char *to)
     rl_must(g, status);
 }
 
+/* What the program and the form round on the way to an output. */
+typedef struct unrounded {
+    i64 program, form;
+    bool is_narrower; /* to a type to which the program rounds nothing */
+} unrounded;
+
+static unrounded count_unrounded(arena *a, const ir_program *p, ir_term of_p, const ir_program *form, ir_term of_form)
+{
+    rl_roundings x = rl_roundings_below(a, p, of_p), y = rl_roundings_below(a, form, of_form);
+    return (unrounded){x.f16 + x.bf16, y.f16 + y.bf16, (y.f16 && !x.f16) || (y.bf16 && !x.bf16)};
+}
+
 /* The proof of one output, or false: the e-graph has no such term, or in another class. */
 static bool derive_output(rl_graph *g, const rl_terms *t, str *proofs, const char *name, u32 whole,
                           u32 form)
@@ -309,7 +324,15 @@ const char *rl_graph_derive(rl_graph *g, arena *a, const ir_program *form, const
     for (i64 i = 0; i < g->p->outputs.n && !*why_not; i++) {
         u32 whole = g->p->outputs.at[i].term.i, other = form->outputs.at[i].term.i;
         const char *name = output_name(g->p, i);
-        if (whole && !derive_output(g, t, &proofs, name, left[whole], right[other]) &&
+        unrounded n = count_unrounded(t->a, g->p, (ir_term){whole}, form, (ir_term){other});
+        if (whole && n.program > 0) {
+            str_add(&proofs, "  (unrounded ");
+            add_name(&proofs, name);
+            str_printf(&proofs, " %lld %lld)\n", (long long)n.program, (long long)n.form);
+        }
+        if (whole && n.is_narrower)
+            *why_not = arena_printf(a, "output %s of the form is rounded on the way where the program is not", name);
+        else if (whole && !derive_output(g, t, &proofs, name, left[whole], right[other]) &&
             !derive_output(g, t, &proofs, name, left[whole], respelled[other]))
             *why_not = arena_printf(a, "output %s of the form is not in the e-graph", name);
     }
@@ -523,6 +546,14 @@ static eqf_check_report replay_output(const replaying *r, rl_terms *t, const sx 
     return report;
 }
 
+/* (unrounded NAME PROGRAM FORM) */
+static bool said_rightly(const sx *x, const char *name, unrounded n)
+{
+    return x && x->n == 4 && x->at[1]->kind != SX_LIST && strcmp(x->at[1]->text, name) == 0 &&
+           x->at[2]->kind == SX_INT && x->at[2]->i == n.program && x->at[3]->kind == SX_INT &&
+           x->at[3]->i == n.form;
+}
+
 eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form,
                            const rl_graph_options *options, const char *file, const char *text,
                            i64 text_n, const sx *derivation)
@@ -539,9 +570,13 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
         refuse(&r, derivation, "the form has another number of outputs");
     const u32 *left = spell(t, p, true), *right = spell(t, form, false),
               *respelled = spell(t, form, true);
-    VEC(const sx *) proofs = {0};
+    VEC(const sx *) proofs = {0}, kept = {0};
     for (i64 i = 1; i < derivation->n; i++) {
         const sx *x = derivation->at[i];
+        if (sx_is_form(x, "unrounded")) {
+            vec_push(own, &kept, x);
+            continue;
+        }
         bool is_hint = sx_is_form(x, "hint");
         if (!is_hint && !sx_is_form(x, "output"))
             refuse(&r, x, "expected (hint ...) or (output ...)");
@@ -554,10 +589,16 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
     rl_generate(g);
     take_hints(&r);
     eqf_check_report sum = {0};
-    i64 next = 0;
+    i64 next = 0, next_kept = 0;
     for (i64 i = 0; i < p->outputs.n; i++) {
         if (!p->outputs.at[i].term.i)
             continue;
+        unrounded n = count_unrounded(own, p, p->outputs.at[i].term, form, form->outputs.at[i].term);
+        const sx *said = n.program > 0 && next_kept < kept.n ? kept.at[next_kept++] : NULL;
+        if (n.is_narrower)
+            refuse(&r, derivation, "the form rounds to a half type to which the program does not");
+        if (n.program > 0 && !said_rightly(said, output_name(p, i), n))
+            refuse(&r, said ? said : derivation, "says otherwise what is kept unrounded");
         if (next == proofs.n)
             refuse(&r, derivation, "an output has no proof");
         const sx *x = proofs.at[next++];
@@ -571,6 +612,8 @@ eqf_check_report rl_replay(arena *a, const ir_program *p, const ir_program *form
     }
     if (next < proofs.n)
         refuse(&r, proofs.at[next], "there is no such output");
+    if (next_kept < kept.n)
+        refuse(&r, kept.at[next_kept], "nothing is rounded on the way to this");
     arena_free(own);
     return sum;
 }

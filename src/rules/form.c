@@ -10,7 +10,7 @@ struct rl_writer {
     const rl_choices *choices; /* instead of x */
     ir_program *p;
     ir_term *terms; /* by class */
-    const u8 *stored; /* by class */
+    const u8 *stored; /* by class; NULL: as it is computed */
     u32 n_classes;
 };
 
@@ -31,7 +31,6 @@ rl_writer *rl_writer_new(const rl_graph *g, arena *a, const eqf_extraction *x)
     w->x = x;
     w->n_classes = g->engine->class_ids;
     w->terms = NEW_N(a, ir_term, w->n_classes);
-    w->stored = rl_stored_dtypes(g, a);
     w->p = ir_program_new(a, from->file, intern_text(from->names, from->name));
     rl_copy_atoms(w->p, g->own);
     for (i64 i = 0; i < from->inputs.n; i++)
@@ -98,7 +97,20 @@ ir_term rl_write_node(rl_writer *w, eqf_node n)
     if (attr.name)
         attr.name = intern_cstr(w->p->names, intern_text(g->own->names, attr.name));
     ir_term t = ir_make(w->p, o->op, attr, args, arity);
-    return is_made_whole(ir_get(w->p, t)) ? store(w, w->stored[eqf_find(g->engine, eqf_node_class(g->engine, n)).i], t) : t;
+    u8 half = w->stored ? w->stored[eqf_find(g->engine, eqf_node_class(g->engine, n)).i] : DT_NONE;
+    return is_made_whole(ir_get(w->p, t)) ? store(w, half, t) : t;
+}
+
+static eqf_node chosen(void *writer, eqf_class c)
+{
+    const rl_writer *w = writer;
+    return w->choices ? w->choices->node(w->choices->user, c) : eqf_chosen(w->x, c);
+}
+
+static bool is_stored(void *writer, eqf_class c)
+{
+    const rl_writer *w = writer;
+    return w->choices && w->choices->is_stored(w->choices->user, c);
 }
 
 ir_term rl_write_class(rl_writer *w, eqf_class c)
@@ -106,14 +118,13 @@ ir_term rl_write_class(rl_writer *w, eqf_class c)
     c = eqf_find(w->g->engine, c);
     if (w->terms[c.i].i)
         return w->terms[c.i];
-    eqf_node n = w->choices ? w->choices->node(w->choices->user, c) : eqf_chosen(w->x, c);
+    eqf_node n = chosen(w, c);
     if (!n.i)
         eqf_bug(w->g->ctx, "class %u was not chosen", c.i);
     ir_term t = rl_write_node(w, n);
-    if (w->choices && w->choices->is_stored(w->choices->user, c)) {
+    if (is_stored(w, c)) {
         ir_atoms axes = ir_get(w->p, t)->axes;
-        u8 half = rl_stored_dtype_of_tiles(w->g, w->stored, c);
-        t = ir_view(w->p, store(w, half, ir_comb(w->p, t, axes)), axes);
+        t = ir_view(w->p, store(w, w->stored ? w->stored[c.i] : DT_NONE, ir_comb(w->p, t, axes)), axes);
     }
     return w->terms[c.i] = t;
 }
@@ -136,6 +147,7 @@ static ir_term in_dtype(rl_writer *w, u8 t, ir_term x)
 
 static void write_outputs(rl_writer *w, const ir_program *from)
 {
+    w->stored = rl_form_dtypes(w->g, w->a, &(rl_choice){chosen, is_stored, w});
     for (i64 i = 0; i < from->outputs.n; i++) {
         ir_port port = copy_port(w->p, from, &from->outputs.at[i]);
         if (port.term.i)

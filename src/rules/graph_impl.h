@@ -203,10 +203,21 @@ eqf_head rl_closed_head(rl_graph *g, ir_term t);
 /* ---- how values are stored (stored.c) ---------------------------------------------------------
  */
 
-/* By canonical class, the half type in which a form stores its value, or DT_NONE: as it is computed. */
+/* By canonical class, the half type to which the program rounds its value before every reader, or DT_NONE. */
 u8 *rl_stored_dtypes(const rl_graph *g, arena *a);
-/* The same of a class of tiles: of what they are tiles of. */
-u8 rl_stored_dtype_of_tiles(const rl_graph *g, const u8 *stored, eqf_class tiles);
+typedef struct rl_choice {
+    eqf_node (*node)(void *user, eqf_class c); /* none: nothing is chosen there */
+    bool (*is_stored)(void *user, eqf_class c); /* tiles that are stored, and read again by all */
+    void *user;
+} rl_choice;
+/* By class of the form that a choice makes, tiles too: the half type in which its value is stored, or
+ * DT_NONE: as it is computed. */
+u8 *rl_form_dtypes(const rl_graph *g, arena *a, const rl_choice *choice);
+/* Values below an output that are rounded to a half type, itself left out: a port rounds anyway. */
+typedef struct rl_roundings {
+    i64 f16, bf16;
+} rl_roundings;
+rl_roundings rl_roundings_below(arena *a, const ir_program *p, ir_term out);
 
 /* ---- terms outside of the e-graph (terms.c) ---------------------------------------------------
  */

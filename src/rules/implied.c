@@ -189,6 +189,9 @@ static void list_structure(lister *l)
          "one spelling when a program is read; (pow ?x 2) likewise");
     list(l, "structural", "spell-recip", RL_REASSOCIATED, "(div 1 ?x)", "(recip ?x)", "",
          "and (recip (sqrt ?x)) is (rsqrt ?x)");
+    list(l, "structural", "unrounded", RL_REASSOCIATED, "(cast T ?x)", "?x", "",
+         "a value that is rounded to another float type on its way is kept as it is; what is stored "
+         "is rounded where the program rounds it before every reader");
     l->source = "src/extract/form.c";
     list(l, "storage", "store", RL_EXACT, "?t", "(view (comb ?t :par ?V) :par ?V)", "(same ?V ?t)",
          "a tile may be stored and read again: no e-node, a bit that extraction sets");

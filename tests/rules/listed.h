@@ -20,11 +20,11 @@ typedef enum listed {
 static inline bool listed_is_rule(const rl_implied *r)
 {
     static const char *const not_[] = {"...", " R ",       "(op ",    "(map ", "(loop ",
-                                       "(get ", "splitdim", ":axis outer", "?K+?L", " PQ"};
+                                       "(get ", "splitdim", ":axis outer", "?K+?L", " PQ", "(cast "};
     for (i64 i = 0; i < COUNT_OF(not_); i++)
         if (strstr(r->left, not_[i]) || strstr(r->right, not_[i]))
             return false;
-    return strcmp(r->name + strlen(r->name) - 5, ".cast") != 0;
+    return true;
 }
 
 static inline listed listed_in(const rl_implied *r)
@@ -36,6 +36,7 @@ static inline listed listed_in(const rl_implied *r)
         {"commute", LISTED_AS_RULE},       {"rename.rename", LISTED_GENERATED},
         {"normalise", LISTED_STRUCTURE},   {"map-of-less", LISTED_STRUCTURE},
         {"spell-square", LISTED_STRUCTURE}, {"spell-recip", LISTED_STRUCTURE},
+        {"unrounded", LISTED_STRUCTURE},
         {"member-of-tuple", LISTED_STRUCTURE}, {"join-products", LISTED_JOINED},
         {"bundle.plain", LISTED_FUSED},    {"bundle.join", LISTED_FUSED},
         {"bundle.rolled", LISTED_FUSED},   {"bundle.single", LISTED_FUSED},

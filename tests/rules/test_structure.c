@@ -138,6 +138,19 @@ static bool try_recip(instance *t, const char *name, u64 seed)
     return true;
 }
 
+/* (cast half x) is x where something is made of it; the program's ports and what it means stay. */
+static bool try_rounding(instance *t, const char *name, u64 seed)
+{
+    ir_program *p = t->p;
+    ir_term x = made_of(t, input_with(t, some_dims(t)), false);
+    ir_term rounded = ir_cast(p, rng_below(&t->g, 2) ? DT_bf16 : DT_f16, x);
+    bool is_widened = rng_below(&t->g, 2);
+    ir_term back = ir_cast(p, DT_f32, is_widened ? rounded : ir_1(p, IR_neg, rounded));
+    wide_output(p, "y", ir_1(p, IR_abs, back));
+    check_same(t, graph_of(t), ir_1(p, IR_abs, is_widened ? x : ir_1(p, IR_neg, x)), name, seed);
+    return true;
+}
+
 /* An index map of the dim d. */
 static ir_term map_over(instance *t, u64 kind, ir_term x, ir_atom d)
 {
@@ -247,7 +260,7 @@ static const struct {
     bool (*try)(instance *t, const char *name, u64 seed);
 } structure[] = {
     {"member-of-tuple", try_tuple}, {"spell-square", try_square}, {"spell-recip", try_recip},
-    {"map-of-less", try_map},       {"normalise", try_components},
+    {"map-of-less", try_map},       {"normalise", try_components},   {"unrounded", try_rounding},
 };
 
 static void structure_holds(void **state)
