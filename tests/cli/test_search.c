@@ -646,6 +646,46 @@ static void test_layers(void **state)
     json_decref(four);
 }
 
+/* Kernels of the candidate that has fewest, of a program with one subgraph. */
+static json_int_t fewest_kernels(const char *module, char form)
+{
+    char command[1000];
+    snprintf(command, sizeof command, "%s/fixtures/modules/%s.%c.pt2 --threads 2", EQF_TEST_DIR, module, form);
+    json_t *x = object_of(command, 0), *list = json_object_get(subgraph(x), "candidates"), *c;
+    json_int_t fewest = 0;
+    size_t i;
+    json_array_foreach(list, i, c)
+    {
+        json_int_t n = number(c, "kernels");
+        fewest = i == 0 || n < fewest ? n : fewest;
+    }
+    json_decref(x);
+    return fewest;
+}
+
+/* Exported modules in half types need no more kernels than those in f32, whatever the form has of casts. */
+static void test_half_twins(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *half, *wide; /* NULL: one kernel */
+    } twins[] = {
+        {"lora_bf16", "lora"},           {"rmsnorm_swiglu_bf16", "rmsnorm_swiglu"},
+        {"gated_mlp_f16", "gated_mlp"},  {"llama_block_bf16", "llama_block"},
+        {"gemma_block_bf16", "gemma_block"}, {"attn_gqa_decode_bf16", NULL},
+        {"attn_prefill_f16", NULL},      {"layernorm_f16", NULL},
+        {"rmsnorm_bf16_torch", NULL},    {"rmsnorm_bf16_cast_before_gain", NULL},
+        {"rmsnorm_bf16_cast_after_gain", NULL},
+    };
+    for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
+        for (const char *form = "FC"; *form; form++) {
+            json_int_t wide = twins[i].wide ? fewest_kernels(twins[i].wide, *form) : 1;
+            json_int_t half = fewest_kernels(twins[i].half, *form);
+            if (half > wide) /* which forms of a layer are listed follows the traffic, so there may be fewer */
+                fail_msg("%s.%c: %lld kernels, in f32 %lld", twins[i].half, *form, (long long)half, (long long)wide);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -666,6 +706,7 @@ int main(void)
         cmocka_unit_test(test_boundaries),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_half_twins),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
