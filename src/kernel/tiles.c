@@ -9,7 +9,8 @@
 enum {
     FAR_BYTES = 1 << 20, /* panels larger than this are fetched ahead */
     FEW_READINGS = 4,    /* of a tile; a copy costs about as much as so many */
-    MANY_ROWS = 8
+    MANY_ROWS = 8,
+    WIDENED = 4 /* times the rows of a register tile: so many more share what is widened */
 };
 
 const ir_node *kt_node_of(const tiler *t, u32 k)
@@ -367,12 +368,12 @@ static void fill_panels(tiler *t, const panels *x, i64 first, i64 count, i64 wid
     kn_copy(l, x->source, &out, KN_INTO, &in);
 }
 
-/* The source's panels as wide as the tile, made when they are first asked for. */
-static const panels *panels_of(tiler *t, u32 source, ir_atom n, ir_atoms summed)
+/* The source's panels as wide as the tile, made when they are first asked for, in this dtype. */
+static const panels *panels_of(tiler *t, u32 source, ir_atom n, ir_atoms summed, dtype type)
 {
     kn_lower *l = t->l;
     for (i64 i = 0; i < t->packed.n; i++)
-        if (t->packed.at[i].source == source && t->packed.at[i].n.i == n.i)
+        if (t->packed.at[i].source == source && t->packed.at[i].n.i == n.i && t->packed.at[i].loc.dtype == type)
             return &t->packed.at[i];
     const kn_loc *from = &l->at[source];
     i64 width = t->lanes[n.i], whole = ir_extent(t->p, n) / width, rest = ir_extent(t->p, n) % width;
@@ -388,7 +389,7 @@ static const panels *panels_of(tiler *t, u32 source, ir_atom n, ir_atoms summed)
                 order[count++] = d;
         }
     order[count++] = x.inner;
-    x.loc = kn_loc_new(l, from->dtype, order, count);
+    x.loc = kn_loc_new(l, type, order, count);
     if (whole > 0)
         fill_panels(t, &x, 0, whole, width);
     if (rest > 0)
@@ -530,7 +531,15 @@ static kn_value operand(tiler *t, frame *f, u32 k, tile like, bool by_place, ir_
     return kt_arrange(t, x, &like, axes);
 }
 
-/* acc + the product, or the product. */
+/* Does the operand lie in a half type? */
+static bool lies_half(const tiler *t, const frame *f, u32 operand)
+{
+    u32 source = kt_source_of(t, f, operand);
+    return source && kt_wide((dtype)t->l->at[source].dtype) != t->l->at[source].dtype;
+}
+
+/* acc + the product, or the product. Rows are read one element at a time, again for each few columns: in
+ * f32. Columns that many rows share are widened once for all of them; few rows widen them in registers. */
 tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
 {
     kn_maker *m = &t->j.m;
@@ -542,10 +551,15 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
     dtype type = kt_wide((dtype)node->dtype);
     i64 shape[KN_RANK];
     kt_extents(t, &out, axes, shape);
-    bool row_runs = x.kind != KN_DOT_ROWDOT || stride_in(t, f, x.left, x.k) == 1;
+    i64 block[2];
+    choose_block(t, &x, axes, type, block);
+    bool is_fma = x.kind == KN_DOT_FMA;
+    bool widens = is_fma && lies_half(t, f, x.right) && kt_extent_of(t, axes, x.m) > WIDENED * block[0];
+    bool row_runs = is_fma ? !lies_half(t, f, x.left)
+                           : x.kind != KN_DOT_ROWDOT || stride_in(t, f, x.left, x.k) == 1;
     kn_value l;
-    if (x.kind == KN_DOT_FMA && may_pack_rows(t, f, &x, axes)) {
-        const panels *of = panels_of(t, kt_source_of(t, f, x.left), x.m, node->attr.axis);
+    if (is_fma && may_pack_rows(t, f, &x, axes)) {
+        const panels *of = panels_of(t, kt_source_of(t, f, x.left), x.m, node->attr.axis, type);
         kn_place p = panel_place(t, of, &left, axes);
         l = kn_ref(m, &p);
     } else {
@@ -554,24 +568,23 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
     kn_value r;
     kn_affine next = kn_const_affine(0);
     i64 ahead = 0;
-    if (x.kind == KN_DOT_FMA && may_pack(t, f, x.right, x.n, axes)) {
-        const panels *of = panels_of(t, kt_source_of(t, f, x.right), x.n, node->attr.axis);
+    if (is_fma && may_pack(t, f, x.right, x.n, axes)) {
+        u32 source = kt_source_of(t, f, x.right);
+        const panels *of = panels_of(t, source, x.n, node->attr.axis, (dtype)t->l->at[source].dtype);
         kn_place p = panel_place(t, of, &right, axes);
-        r = kn_ref(m, &p);
-        if (bytes_of(t, &of->loc) > FAR_BYTES && p.stride[1] == 1 && p.stride[0] == p.shape[1]) {
+        r = widens ? kn_cast(m, type, kn_load(m, &p, 0, 0)) : kn_ref(m, &p);
+        if (!widens && bytes_of(t, &of->loc) > FAR_BYTES && p.stride[1] == 1 && p.stride[0] == p.shape[1]) {
             /* what comes next lies behind it */
             next = p.at;
             next.base += p.shape[0] * p.shape[1];
             ahead = p.shape[1];
         }
     } else {
-        bool columns_run = x.kind != KN_DOT_FMA || stride_in(t, f, x.right, x.n) == 1;
+        bool columns_run = !is_fma || (!widens && stride_in(t, f, x.right, x.n) == 1);
         r = operand(t, f, x.right, right, columns_run, axes, x.k);
     }
     kn_value start = acc ? kt_arrange(t, *acc, &out, axes) : kn_state(m, IR_SUM, type, 2, shape);
     out.v = kn_dot_add(m, x.kind, start, l, r, next, ahead);
-    i64 block[2];
-    choose_block(t, &x, axes, type, block);
     kn_dot_block(m, out.v, block[0], block[1]);
     const ir_atom dims[KN_RANK] = {x.m, x.n, x.k};
     for (i64 d = 0; d < KN_RANK; d++)
