@@ -133,6 +133,8 @@ static bool bounds(const ir_program *p, ir_term t, i64 *low, i64 *high)
     case IR_reshape:
     case IR_expand:
     case IR_cast:
+    case IR_view:
+    case IR_comb:
         return bounds(p, n->args[0], low, high);
     default:
         return false;
@@ -172,6 +174,8 @@ static void pass_on(walk *w, const ir_node *n, demand d)
     case IR_reshape:
     case IR_expand:
     case IR_gather:
+    case IR_view:
+    case IR_comb:
         ask_same(w, n->args[0], d);
         break;
     case IR_cast:

@@ -439,6 +439,9 @@ static void test_index_error(void **state)
     tool_put("div.eqf", "(program div (dims (N 40)) (input a i64 (N)) (input b i64 (N))\n"
                         "  (output q (floordiv a (add b (const i64 0)))) (output r (mod a b)))\n");
     expect(0, "$E optimize --budget 0.01 div.eqf -o div.pkg && $E run div.pkg --check");
+    /* so do forms of it, which are programs as well */
+    expect(0, "$E search div.eqf --print forms --limit 1 >form.eqf && grep -q 'view b' form.eqf && "
+              "$E optimize --budget 0.01 form.eqf -o div.pkg && $E run div.pkg --check");
     expect_error(1, "$E optimize --budget 0.01 gather.eqf -o g2.pkg --inputs ids.safetensors", "gather");
     expect(1, "test -e g2.pkg");
 }
