@@ -3,6 +3,8 @@
 
 #include "partition/partition.h"
 
+#define FORMAT 3 /* of proof.eqf */
+
 /* ---- writing ------------------------------------------------------------------------------------ */
 
 static void add_quoted(str *out, const char *text)
@@ -59,7 +61,7 @@ void proof_print(str *out, const proof *p)
     else
         str_add(out, "; The kernels compute program.eqf as it was read: the derivation has no "
                      "step.\n; They were compared with the reference interpreter, by value.\n");
-    str_printf(out, "(proof (format 3)\n(program \"%s\")\n", p->digest);
+    str_printf(out, "(proof (format %d)\n(program \"%s\")\n", FORMAT, p->digest);
     if (p->computes) {
         str_printf(out, "(rounding %s) (parameters %s)\n", rl_fp_name(p->space.fp),
                    p->space.parameters_are_inputs ? "input" : "constant");
@@ -246,8 +248,13 @@ proof *proof_read(arena *a, const char *file, const char *text, i64 n, const cha
     *p = (proof){.file = file, .text = text, .text_n = n};
     const sx *all = sx_read(a, file, text, n);
     const sx *x = all->n == 1 ? all->at[0] : all;
-    if (!sx_is_form(x, "proof") || number_of(x, "format") != 3)
-        eqf_throw(arena_ctx(a), EQF_E_PARSE, file, NULL, "expected one (proof (format 3) ...)");
+    i64 format = sx_is_form(x, "proof") ? number_of(x, "format") : 0;
+    if (format < 1)
+        eqf_throw(arena_ctx(a), EQF_E_PARSE, file, NULL, "expected one (proof (format %d) ...)", FORMAT);
+    if (format != FORMAT)
+        eqf_throw(arena_ctx(a), EQF_E_UNSUPPORTED, file, NULL,
+                  "derivation format %lld; this EquiForge reads format %d: optimize once more",
+                  (long long)format, FORMAT);
     digest_hex(program, program_n, p->digest);
     if (strcmp(value_of(x, "program"), p->digest) != 0)
         refuse(p, a, x, "it is about another program");

@@ -205,6 +205,11 @@ static void changed_files_are_refused(void **state)
                      changes[i].mark);
         eqf_ctx_clear(ctx);
     }
+    const char *older = changed(a, file, "(proof", "3", "2");
+    assert_int_equal(refused_parts(a, older, text, n, &steps), -1);
+    assert_int_equal(eqf_diag_get(ctx, 0).status, EQF_E_UNSUPPORTED);
+    assert_non_null(strstr(eqf_diag_get(ctx, 0).message, "format 2"));
+    eqf_ctx_clear(ctx);
     const char *other = changed(a, text, "(program", "K", "K"); /* the same: nothing is wrong */
     assert_int_equal(refused_parts(a, file, other, n, &steps), 0);
 
