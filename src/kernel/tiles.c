@@ -9,8 +9,7 @@
 enum {
     FAR_BYTES = 1 << 20, /* panels larger than this are fetched ahead */
     FEW_READINGS = 4,    /* of a tile; a copy costs about as much as so many */
-    MANY_ROWS = 8,
-    WIDENED = 4 /* times the rows of a register tile: so many more share what is widened */
+    MANY_ROWS = 8
 };
 
 const ir_node *kt_node_of(const tiler *t, u32 k)
@@ -539,7 +538,7 @@ static bool lies_half(const tiler *t, const frame *f, u32 operand)
 }
 
 /* acc + the product, or the product. Rows are read one element at a time, again for each few columns: in
- * f32. Columns that many rows share are widened once for all of them; few rows widen them in registers. */
+ * f32. Columns that several register tiles of rows share are widened once for all; one widens them in registers. */
 tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
 {
     kn_maker *m = &t->j.m;
@@ -554,7 +553,7 @@ tile kt_multiply(tiler *t, frame *f, u32 k, const tile *acc)
     i64 block[2];
     choose_block(t, &x, axes, type, block);
     bool is_fma = x.kind == KN_DOT_FMA;
-    bool widens = is_fma && lies_half(t, f, x.right) && kt_extent_of(t, axes, x.m) > WIDENED * block[0];
+    bool widens = is_fma && lies_half(t, f, x.right) && kt_extent_of(t, axes, x.m) > block[0];
     bool row_runs = is_fma ? !lies_half(t, f, x.left)
                            : x.kind != KN_DOT_ROWDOT || stride_in(t, f, x.left, x.k) == 1;
     kn_value l;
