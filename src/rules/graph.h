@@ -11,9 +11,9 @@
  * Lambdas and reducers are leaves that name an interned closed term. Tuples leave no e-node.
  *
  * Atoms are numbered within one graph, at most 64. Float dtypes are one: f64 if any value of the
- * program is f64, else f32. Casts between floats leave no e-node; they come back where an input or
- * an output is stored in another float. Algebra is over the reals; rounding is judged where kernels
- * are.
+ * program is f64, else f32. Casts between floats leave no e-node; they come back where an input, an
+ * output or a stored value has another float (stored.c). Algebra is over the reals; rounding is judged
+ * where kernels are.
  *
  * Each class has a type (rule.h) as data of the engine: computed for every e-node, equal throughout
  * a class. A union of different types is a contradiction and ends the run with both types named; a
