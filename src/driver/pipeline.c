@@ -1,7 +1,11 @@
 /* The compiler's table of contents: the program as it was read becomes a package, one kernel an
  * operator, and then other forms of it while time is left. Stages share one `making`; each fills its
  * part of it. */
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "driver/improve.h"
 
@@ -87,6 +91,17 @@ static void optimize(making *m, const char *path)
         eqf_rethrow(m->ctx, t.status);
 }
 
+/* The path; absolute where the working directory is in what it names, which goes when it is replaced. */
+static const char *lasting(arena *a, const char *path)
+{
+    char real[PATH_MAX], here[PATH_MAX];
+    if (!realpath(path, real) || !getcwd(here, sizeof here))
+        return path;
+    size_t n = strlen(real);
+    bool is_inside = strncmp(here, real, n) == 0 && (here[n] == '/' || here[n] == 0);
+    return is_inside ? arena_strdup(a, real) : path;
+}
+
 eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *options, const char *path,
                         const eqf_optimize_report **out)
 {
@@ -112,7 +127,7 @@ eqf_status eqf_optimize(eqf_program *program, const eqf_optimize_options *option
             m->options = *options;
         m->threads = m->options.threads > 0 ? m->options.threads : rt_processors();
         m->jobs = m->options.jobs > 0 ? m->options.jobs : rt_processors();
-        optimize(m, path);
+        optimize(m, lasting(a, path));
     }
     arena_free(a);
     if (t.status == EQF_OK && out)

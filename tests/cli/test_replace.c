@@ -127,11 +127,27 @@ static void test_replace(void **state)
     expect(0, "rm -rf new && $E run now --check");
 }
 
+/* The package that one stands in: every step of the search replaces that folder. */
+static void test_within(void **state)
+{
+    (void)state;
+    tool_put("row.eqf", "(program row (dims (M 64) (K 512)) (input x f32 (M K))\n"
+                        "  (let e (exp (sub x (reduce max x :axis K))))\n"
+                        "  (output y (div e (reduce + e :axis K)) (M K)))\n");
+    expect(0, "$E optimize row.eqf -o within --budget 0.01s && cd within && "
+              "$E optimize ../row.eqf -o . --budget 4s");
+    assert_string_equal(s.err, "");
+    assert_null(strstr(s.out, "ended: machine"));
+    expect(0, "$E run within --check && $E explain within --why-not 'one kernel'");
+    assert_null(strstr(s.out, "without a search"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exchange),
         cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_within),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
