@@ -123,7 +123,7 @@ typedef struct form_walk {
     u32 *first_term, *next_term; /* by class, by term: the program's terms in a class */
     u32 *origin;               /* by class: the class of whole values that it is, or has the tiles of; 0: none of the program's */
     u32 *first_user;           /* by class: index + 1 */
-    bool *seen;
+    u32 *place; /* by class: index among `classes` + 1 */
     VEC(form_user) users;
     VEC(u32) classes; /* of the form, those that were seen */
 } form_walk;
@@ -146,11 +146,11 @@ static u32 origin_of(const form_walk *w, eqf_class c)
 
 static void see(form_walk *w, eqf_class c)
 {
-    if (w->seen[c.i])
+    if (w->place[c.i])
         return;
-    w->seen[c.i] = true;
     w->origin[c.i] = origin_of(w, c);
     vec_push(w->a, &w->classes, c.i);
+    w->place[c.i] = (u32)w->classes.n;
 }
 
 /* Classes of the form from its outputs down, with their users. */
@@ -218,14 +218,14 @@ static bool is_read_unstored(const form_walk *w, const rl_choice *choice, u32 c)
 static bool may_be_narrow(form_walk *w, const rl_choice *choice, u32 class_)
 {
     const bool *made = made_of_rounded(w, class_);
-    bool *queued = NEW_N(w->a, bool, w->g->engine->class_ids);
+    bool *queued = NEW_N(w->a, bool, w->classes.n + 1); /* by place */
     VEC(u32) open = {0};
     for (i64 k = 0; k < w->classes.n; k++)
         if (w->origin[w->classes.at[k]] == class_) {
             if (is_read_unstored(w, choice, w->classes.at[k]))
                 return false;
             vec_push(w->a, &open, w->classes.at[k]);
-            queued[w->classes.at[k]] = true;
+            queued[k + 1] = true;
         }
     for (i64 k = 0; k < open.n; k++)
         for (u32 i = w->first_user[open.at[k]]; i; i = w->users.at[i - 1].next) {
@@ -233,13 +233,13 @@ static bool may_be_narrow(form_walk *w, const rl_choice *choice, u32 class_)
             for (u32 t = origin == class_ ? 0 : w->first_term[origin]; t; t = w->next_term[t])
                 if (!made[t])
                     return false;
-            if (!queued[user]) {
+            if (!queued[w->place[user]]) {
                 vec_push(w->a, &open, user);
-                queued[user] = true;
+                queued[w->place[user]] = true;
             }
         }
     for (i64 k = 0; k < w->classes.n; k++)
-        for (u32 t = queued[w->classes.at[k]] ? 0 : w->first_term[w->origin[w->classes.at[k]]]; t; t = w->next_term[t])
+        for (u32 t = queued[k + 1] ? 0 : w->first_term[w->origin[w->classes.at[k]]]; t; t = w->next_term[t])
             if (made[t])
                 return false;
     return true;
@@ -262,7 +262,7 @@ u8 *rl_form_dtypes(const rl_graph *g, arena *a, const rl_choice *choice)
         w.next_term = NEW_N(w.a, u32, p->nodes.n);
         w.origin = NEW_N(w.a, u32, classes);
         w.first_user = NEW_N(w.a, u32, classes);
-        w.seen = NEW_N(w.a, bool, classes);
+        w.place = NEW_N(w.a, u32, classes);
         for (u32 t = 1; t < (u32)p->nodes.n; t++) {
             if (w.read[t] == DT_NONE || !g->classes[t].i)
                 continue;
