@@ -446,7 +446,7 @@ void eg_trim(eg *g)
     for (u32 op = 0; op < g->nlogs; op++) {
         eg_log *l = &g->log[op];
         u32 live = op ? l->alive : g->nclasses;
-        if (l->n > live + live / 2)
+        if (l->n > live + live / 3)
             eg_log_compact(g, op);
         eg_vec v = {l->at, l->n, l->cap};
         eg_vec_trim(g, &v);
