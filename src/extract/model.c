@@ -497,7 +497,7 @@ void ex_model(arena *a, const ir_program *p, const ex_rates *given, bool paramet
     }
     live[0] = is_root[0] = false;
     bool *constant = ir_constant_terms(scratch, p, !parameters_are_inputs);
-    const u8 *lies = ir_lying_dtypes(scratch, p);
+    const u8 *lies = ir_memory_dtypes(scratch, p);
     const u64 *digest = digests(scratch, p, lies);
     VEC(ex_kernel) kernels = {0};
     i64 n = p->nodes.n;

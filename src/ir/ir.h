@@ -383,12 +383,12 @@ ir_term ir_result(const ir_program *p, ir_term lambda, i64 i);
  * is_constant and, with `parameters`, parameters. Allocated in `a`, indexed by term. */
 bool *ir_constant_terms(arena *a, const ir_program *p, bool parameters);
 
-/* ---- how values lie in memory (lie.c) -------------------------------------------------------- */
+/* ---- how values lie in memory (memory_dtype.c) ----------------------------------------------- */
 
 /* By term, the dtype in which it lies if it is in memory: its own, or a half type that it was widened
  * from, or that its only reader rounds it to. A cast whose operand lies as it does itself moves
  * nothing. Allocated in `a`. */
-const u8 *ir_lying_dtypes(arena *a, const ir_program *p);
+const u8 *ir_memory_dtypes(arena *a, const ir_program *p);
 
 /* ---- copies (copy.c) ------------------------------------------------------------------------ */
 

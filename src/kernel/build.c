@@ -424,7 +424,7 @@ void kn_build(arena *a, const ir_program *p, kn_options options, rt_plan *plan,
     i64 *state_of = NEW_N(a, i64, p->inputs.n + 1);
     for (i64 i = 0; i < p->inputs.n; i++)
         lower_input(&l, i, state_of);
-    l.lies = ir_lying_dtypes(a, p);
+    l.lies = ir_memory_dtypes(a, p);
     find_live(&l);
     find_constants(&l);
     find_deferred(&l);

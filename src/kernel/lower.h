@@ -5,7 +5,7 @@
 #include "kernel/kernel.h"
 
 /* Where the value of a term is. A value without memory is a number or an i64 series that is affine
- * in its coordinates; views of those cost nothing either. `dtype` is what lies there (ir_lying_dtypes):
+ * in its coordinates; views of those cost nothing either. `dtype` is what lies there (ir_memory_dtypes):
  * an f32 value may lie in a half type, which is widened where it is read. */
 typedef enum kn_where { KN_ABSENT, KN_MEMORY, KN_NUMBER, KN_SERIES } kn_where;
 

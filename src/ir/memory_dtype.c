@@ -35,7 +35,7 @@ static u8 *find_rounded(arena *a, const ir_program *p)
     return to;
 }
 
-const u8 *ir_lying_dtypes(arena *a, const ir_program *p)
+const u8 *ir_memory_dtypes(arena *a, const ir_program *p)
 {
     u8 *lies = find_rounded(a, p);
     for (i64 t = 1; t < p->nodes.n; t++) {
