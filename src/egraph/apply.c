@@ -492,13 +492,7 @@ static inline __attribute__((always_inline)) u32 insert(const batch *b, u32 j, f
     const u32 i = f->records->n + f->n, n = arity << 29 | i;
     eg_body *body = eg_body_at(g, place & ~EG_BODY);
     u32 *rec = rec_of_arity(f->records->chunk, i, arity);
-    rec[N_HEAD] = head;
-    rec[N_CLASS] = c;
-    rec[N_STAMP] = g->now << S_TIME | S_MADE;
-    rec[N_NEXT] = body->members;
-    body->members = n;
-    body->nmembers++;
-    body->mask |= eg_op_bit(op);
+    join_class(g, body, op, n, rec, head, c);
     for (u32 k = 0; k < arity; k++) {
         eg_body *kid = eg_body_at(g, b->place[k][j] & ~EG_BODY);
         rec[N_KIDS + 2 * k] = b->kid[k][j];

@@ -253,6 +253,19 @@ static inline u32 new_class(eg *g)
     return c;
 }
 
+/* What the record of a new e-node n in class c says but its children; b: the body of c. */
+static inline __attribute__((always_inline)) void join_class(const eg *g, eg_body *b, u32 op, u32 n,
+                                                             u32 *rec, u32 head, u32 c)
+{
+    rec[N_HEAD] = head;
+    rec[N_CLASS] = c;
+    rec[N_STAMP] = g->now << S_TIME | S_MADE;
+    rec[N_NEXT] = b->members;
+    b->members = n;
+    b->nmembers++;
+    b->mask |= eg_op_bit(op);
+}
+
 /* Stores an e-node that is absent: eg_reserve was called, kids are canonical, `where` is its empty
  * slot. */
 static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 head, u32 arity,
@@ -269,13 +282,7 @@ static inline __attribute__((always_inline)) u32 eg_insert(eg *g, u32 op, u32 he
     }
     u32 *rec =
         arity < EG_LONG ? rec_of_arity(g->seg[arity].chunk, n, arity) : eg_rec(g, n);
-    rec[N_HEAD] = head;
-    rec[N_CLASS] = c;
-    rec[N_STAMP] = g->now << S_TIME | S_MADE;
-    rec[N_NEXT] = b->members;
-    b->members = n;
-    b->nmembers++;
-    b->mask |= eg_op_bit(op);
+    join_class(g, b, op, n, rec, head, c);
     for (u32 i = 0; i < arity; i++) {
         u32 *word = rec + N_KIDS + step * i;
         word[0] = kids[i];
