@@ -157,13 +157,10 @@ static const tried *runner_up(const improving *x, const tried *before)
 static void race_again(improving *x)
 {
     making *m = x->m;
-    const tried *t = NULL, *again[RUNNERS_UP];
-    i64 n = 0;
-    while (n < RUNNERS_UP && (t = runner_up(x, t)) != NULL)
-        again[n++] = t;
     const ex_candidate *forms[RUNNERS_UP + 1] = {0};
-    for (i64 i = 0; i < n; i++)
-        forms[i] = again[i]->form; /* tries grow */
+    i64 n = 0;
+    for (const tried *t = NULL; n < RUNNERS_UP && (t = runner_up(x, t)) != NULL;)
+        forms[n++] = t->form;
     for (i64 i = 0; i <= n && left(x) > 0; i++) {
         const ir_program *form = i < n ? forms[i]->program : m->ir;
         if (form == x->whole->best)
