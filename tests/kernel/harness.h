@@ -130,6 +130,19 @@ static inline tensor *bench_inputs(arena *a, const ir_program *p, rng *r)
     return t;
 }
 
+/* The same away from 0, so that nothing cancels; integers are valid for whatever they index. */
+static inline tensor *bench_inputs_away_from_0(arena *a, const ir_program *p, rng *r)
+{
+    tensor *t = bench_inputs(a, p, r);
+    for (i64 i = 0; i < p->inputs.n; i++)
+        for (i64 k = 0; k < tensor_count(arena_ctx(a), t[i].rank, t[i].shape); k++)
+            if (dtype_is_float(t[i].type))
+                tensor_set_f64(&t[i], k, 0.25 + fabs(tensor_get_f64(&t[i], k)));
+            else
+                tensor_set_i64(&t[i], k, tensor_get_i64(&t[i], k) & 1);
+    return t;
+}
+
 /* Largest difference of output i from `want`, as a share of 1 + |want|; INFINITY where one is NaN or
  * an integer differs. */
 static inline f64 bench_error(const bench *b, i64 i, const tensor *want)

@@ -106,14 +106,7 @@ static const ex_candidate *fewest(const ex_report *r)
 static tensor *inputs_of(fixture *f, const ir_program *p)
 {
     rng random = rng_new(3);
-    tensor *inputs = bench_inputs(f->a, p, &random);
-    for (i64 i = 0; i < p->inputs.n; i++) /* away from 0, so that nothing cancels */
-        for (i64 k = 0; k < tensor_count(f->ctx, inputs[i].rank, inputs[i].shape); k++)
-            if (dtype_is_float(inputs[i].type))
-                tensor_set_f64(&inputs[i], k, 0.25 + fabs(tensor_get_f64(&inputs[i], k)));
-            else
-                tensor_set_i64(&inputs[i], k, tensor_get_i64(&inputs[i], k) & 1);
-    return inputs;
+    return bench_inputs_away_from_0(f->a, p, &random);
 }
 
 static bench run_kernels(fixture *f, const ir_program *p, tensor *inputs, bool constants)
