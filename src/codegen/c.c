@@ -409,6 +409,15 @@ static void print_kernel(c_printer *p, const kn_kernel *k)
     }
     if (argument == 0)
         c_line(p, "(void)buf;");
+    for (dtype t = DT_f32; t <= DT_f64; t++) {
+        i64 bits = 8 * dtype_bytes(t);
+        if (!strstr(body.at, arena_printf(p->a, "none_%s", c_type(t))))
+            continue;
+        c_line(p, "u%lld minus_%s = (u%lld)1 << %lld;", (long long)bits, c_type(t), (long long)bits,
+               (long long)bits - 1);
+        c_line(p, "__asm__(\"\" : \"+r\"(minus_%s));", c_type(t));
+        c_line(p, "const %s none_%s = %s_bits(minus_%s);", c_type(t), c_type(t), c_type(t), c_type(t));
+    }
     c_line(p, "for (i64 p = p0; p < p1; p++) {");
     i64 below = 1;
     for (i64 g = k->grid.n - 1; g >= 0; g--) {

@@ -1,6 +1,11 @@
 /* Spelling of types, numbers and pointwise operators in C. One row an operator: its text on floats
  * and on integers, with $a $b $c for the operands and @ for the name of their dtype (the helpers of
- * c_helpers.def and the macros of the preamble end in it). */
+ * c_helpers.def and the macros of the preamble end in it).
+ *
+ * A product is rounded as it is in every other kernel, also where the next operation adds to it: of two
+ * kernels that compute the same value, one contracts and the other cannot, and what one subtracts from
+ * the other's is then a rounding error where it should be nothing. Hence `+ none_@`, a -0 that the
+ * compiler does not know to be one: exact, and no instruction more where there are fused ones. */
 #include <math.h>
 #include <stdio.h>
 
@@ -14,7 +19,7 @@ typedef struct spelling {
 static const spelling SPELL[IR_OP_COUNT] = {
     [IR_add]      = {"$a + $b",              "add_@($a, $b)"},
     [IR_sub]      = {"$a - $b",              "sub_@($a, $b)"},
-    [IR_mul]      = {"$a * $b",              "mul_@($a, $b)"},
+    [IR_mul]      = {"$a * $b + none_@",     "mul_@($a, $b)"},
     [IR_div]      = {"$a / $b",              NULL},
     [IR_max]      = {"max_@($a, $b)",        "$a > $b ? $a : $b"},
     [IR_min]      = {"min_@($a, $b)",        "$a < $b ? $a : $b"},
@@ -50,7 +55,7 @@ static const spelling SPELL[IR_OP_COUNT] = {
     [IR_sqrt]     = {"LIBM_@(sqrt)($a)",     NULL},
     [IR_rsqrt]    = {"1 / LIBM_@(sqrt)($a)", NULL},
     [IR_recip]    = {"1 / $a",               NULL},
-    [IR_square]   = {"$a * $a",              "mul_@($a, $a)"},
+    [IR_square]   = {"$a * $a + none_@",     "mul_@($a, $a)"},
     [IR_sigmoid]  = {"sigmoid_@($a)",        NULL},
     [IR_tanh]     = {"tanh_@($a)",           NULL},
     [IR_erf]      = {"erf_@($a)",            NULL},

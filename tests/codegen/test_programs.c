@@ -95,6 +95,22 @@ static const char *const LONG[] = {
     " (let R (loop m l a :par T)) (output o (comb (div (get R a) (get R l)) :par E) (E)))",
 };
 
+/* P is the product of X and Y, or the square of X, as it is rounded in their type: nothing is left of the
+ * two, in whatever text the second is. */
+static const char *const PRODUCTS[] = {
+    "(program p (dims (A 5) (B 70)) (input X f32 (A B)) (input Y f32 (B)) (input P f32 (A B))\n"
+    " (output S (sub (mul X Y) P) (A B)) (output T (sub P (mul Y X)) (A B))\n"
+    " (output U (add (neg P) (mul X Y)) (B A)) (output V (reduce max (abs (sub (mul X Y) P)) :axis B) (A))\n"
+    " (output W (reduce + (exp (sub (mul X Y) P)) :axis {A B}) ()))",
+    "(program p (dims (B 33)) (input X f64 (B)) (input Y f64 (B)) (input P f64 (B))\n"
+    " (output S (add (neg (mul X Y)) P) (B)) (output T (sub (mul X (mul Y 1.0)) P) (B)))",
+    "(program p (dims (B 19)) (input X f32 (B)) (input P f32 (B))\n"
+    " (output S (sub (square X) P) (B)) (output T (where (lt X 0) (sub P (mul X X)) (sub (mul X X) P)) (B)))",
+    "(program p (input X f32 ()) (input Y f32 ()) (input P f32 ()) (output S (sub (mul X Y) P) ()))",
+    "(program p (dims (B 40)) (input X f32 (B)) (input Y f32 ()) (input P f32 (B))\n"
+    " (output S (comb (sub (mul (view X :par B) (view Y :par B)) (view P :par B)) :par B) (B)))",
+};
+
 typedef struct unit {
     bench *at[PROGRAMS + COUNT_OF(SHAPES)];
     tensor *want[PROGRAMS + COUNT_OF(SHAPES)];
@@ -273,6 +289,37 @@ static void test_long_sums(void **state)
     test_made(f, u, make_long);
 }
 
+static void make_products(fixture *f, const void *arg)
+{
+    unit *u = (unit *)(uintptr_t)arg;
+    for (i64 i = 0; i < COUNT_OF(PRODUCTS); i++)
+        add_program(f, u, ir_read(f->a, "products", PRODUCTS[i], (i64)strlen(PRODUCTS[i])), (u64)i);
+    for (i64 i = 0; i < u->n; i++) {
+        tensor *x = u->at[i]->inputs, *p = &x[u->at[i]->p->inputs.n - 1];
+        i64 n = tensor_count(f->ctx, p->rank, p->shape), n0 = tensor_count(f->ctx, x->rank, x->shape);
+        const tensor *y = p == x + 1 ? x : x + 1;
+        i64 n1 = tensor_count(f->ctx, y->rank, y->shape);
+        for (i64 e = 0; e < n; e++) { /* the product of two f32 is exact in f64; that of f64 in f64 is rounded */
+            volatile f64 product = tensor_get_f64(x, e % n0) * tensor_get_f64(y, e % n1);
+            tensor_set_f64(p, e, product);
+        }
+    }
+    u->text = str_new(f->a);
+    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+}
+
+/* What two kernels have for a product is the same. */
+static void test_products(void **state)
+{
+    for (i64 vector_bytes = 16; vector_bytes <= 64; vector_bytes *= 2) {
+        fixture *f = *state;
+        unit *u = NEW(f->a, unit);
+        u->vector_bytes = vector_bytes;
+        u->most_error = 1e-30;
+        test_made(f, u, make_products);
+    }
+}
+
 static void test_16(void **state)
 {
     test_unit(*state, 16);
@@ -292,6 +339,6 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         first_seed = strtoull(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {TEST(test_16), TEST(test_32), TEST(test_64), TEST(test_long_sums)};
+    const struct CMUnitTest tests[] = {TEST(test_16), TEST(test_32), TEST(test_64), TEST(test_long_sums), TEST(test_products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
