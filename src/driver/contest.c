@@ -104,20 +104,24 @@ static bool race(contest *c, const ir_program *form, const ex_candidate *from, f
     m->package = (rt_package){0};
     m->rival = c->best_directory;
     m->race_s = seconds;
-    volatile bool taken = false, exact = true;
+    volatile bool taken = false;
+    const char *volatile against = NULL;
     trap t;
     TRY (ctx, t) {
         make_package(m, c->path);
-        exact = is_accurate(first, m);
-        taken = exact && is_faster(m);
+        if (!is_accurate(first, m))
+            against = "its error is larger than is allowed";
+        else if (is_faster(m))
+            against = reference_refuse_large(&m->reference, &m->verified, first->deadline);
+        taken = !against && is_faster(m);
         if (taken && c->is_published)
             make_publish(m, c->path);
     }
     *out = t.status ? (verified){0} : m->verified;
     const char *why = t.status && eqf_diag_count(ctx) ? eqf_diag_get(ctx, 0).message
                       : t.status                      ? "it could not be built"
-                      : exact                         ? ""
-                                                      : "its error is larger than is allowed";
+                      : against                       ? against
+                                                      : "";
     /* beside its rival, since the machine may be busier than it was */
     const f64 us = t.status ? 0
                             : c->best_us * m->verified.median_us / MAX(m->verified.rival_median_us, 1e-3);

@@ -175,17 +175,27 @@ comparison compare_tensors(arena *a, const tensor *got, const tensor *want, f64 
 /* ---- verify.c ---------------------------------------------------------------------------------
  */
 
+/* How much larger than those at hand inputs are on which a form must hold, too. What a program takes care
+ * to keep small overflows there in a form that does not, and what two kernels round in two ways is no
+ * longer the same number. */
+enum { LARGE = 32 };
+
 /* The reference interpreter's outputs, and, computed only when needed, those of the same program
  * when each operator rounds as eager PyTorch does: what rounding alone can change. */
 typedef struct reference {
     arena *a;
     const ir_program *p;
     const tensor *inputs; /* a program port each */
+    f64 seconds;          /* that the outputs took */
     tensor *outputs;      /* exact; an integer that rounding decides (a floor, a comparison) may be
                              replaced by the rounded program's, see reference_compare */
     tensor *rounded;      /* NULL until needed */
     f64 *sway;            /* by output: how far it goes when inputs move by their last digit, and sums by
                              what their order can change; the same */
+    const tensor *large;  /* the inputs, LARGE times; NULL until needed */
+    tensor *as_read;      /* what the first package that was verified computes from them; NULL before */
+    tensor *exact_large;  /* NULL until needed */
+    f64 *as_read_error;   /* by output, of that; the same */
     pool *threads;
     const volatile bool *cancel;
 } reference;
@@ -198,6 +208,8 @@ reference reference_make(arena *a, const ir_program *p, const tensor *inputs, po
 comparison reference_compare(reference *r, i64 i, const tensor *got, f64 *tolerance);
 
 typedef struct verified {
+    const tensor *strays; /* its outputs on large inputs, where they are not those of the first package that
+                             was verified; NULL: they are, or it was slower than its rival */
     f64 *rel_l2, *tolerances; /* an output each */
     f64 median_us, least_us;
     f64 rival_median_us, rival_least_us; /* in turns with it; 0: without a rival */
@@ -210,8 +222,13 @@ typedef struct trial_timing {
                         * much longer than it in its first runs is not timed */
     rt_peaks known;    /* of the machine; without, they are measured beside it */
 } trial_timing;
+/* Why the strays cannot stay: on large inputs they are farther from the exact program than the first
+ * package is, beyond what luck in rounding does, or finding that out takes until after the deadline (rt_now;
+ * 0: none). NULL: nothing against them. Integers and bools are not compared. */
+const char *reference_refuse_large(reference *r, const verified *v, f64 deadline);
 /* Runs the package in `directory` twice in a child (so that state is carried once) and compares
- * every output with the reference; then times it. Throws EQF_E_MISMATCH, EQF_E_LIMIT. */
+ * every output with the reference; then times it, and runs it on large inputs. Throws EQF_E_MISMATCH,
+ * EQF_E_LIMIT. */
 verified verify_package(arena *a, const ir_program *p, const rt_package *package,
                         const char *directory, const tensor *inputs, reference *first, int threads,
                         trial_timing how, const volatile bool *cancel);
