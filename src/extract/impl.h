@@ -156,8 +156,9 @@ f64 ex_descend(ex_ranking *q, u32 *set, i64 end);
 /* Considers every selection of e-nodes: by Algorithm 1, see selections.c; their number into *selections. False
  * when it met a limit. */
 bool ex_select(ex_ranking *q, ex_mode mode, ex_counts *counts, i64 *selections);
-/* Considers structures near the cheapest, from these on, and what each may store (near.c). */
-void ex_look_near(ex_ranking *q, const ex_structures *starts);
+/* Considers structures near the cheapest, from these on, and what each may store; how many there were
+ * beside these (near.c). */
+i64 ex_look_near(ex_ranking *q, const ex_structures *starts);
 
 /* Fills kernel, kernels, flops, bytes, bound_us, reductions. */
 void ex_model(arena *a, const ir_program *p, const ex_rates *rates, bool parameters_are_inputs,

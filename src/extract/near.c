@@ -204,7 +204,7 @@ static void start(near *x)
     }
 }
 
-void ex_look_near(ex_ranking *q, const ex_structures *starts)
+i64 ex_look_near(ex_ranking *q, const ex_structures *starts)
 {
     const ex_space *s = q->s;
     near x = {.q = q, .a = arena_child(s->a), .end = q->tried + MOST_TRIED, .best_us = (f64)INFINITY};
@@ -215,6 +215,7 @@ void ex_look_near(ex_ranking *q, const ex_structures *starts)
                 p.rolled |= s->reduced.at[k].ways.at[p.at.way[k]].par;
         look_at(&x, p);
     }
+    const i64 started = x.points.n;
     start(&x);
     while (!is_over(&x)) {
         i64 next = -1;
@@ -227,5 +228,7 @@ void ex_look_near(ex_ranking *q, const ex_structures *starts)
         x.points.at[next].is_changed = true;
         change(&x, next);
     }
+    const i64 found = x.points.n - started;
     arena_free(x.a);
+    return found;
 }

@@ -315,7 +315,7 @@ static bool search_structures(ex_ranking *q, ex_counts *counts, ex_report *repor
             store(q, i);
         }
     } else {
-        ex_look_near(q, &all);
+        report->sets += ex_look_near(q, &all);
     }
     return is_all;
 }
