@@ -111,6 +111,21 @@ static const char *const PRODUCTS[] = {
     " (output S (comb (sub (mul (view X :par B) (view Y :par B)) (view P :par B)) :par B) (B)))",
 };
 
+/* What printed helpers compute; @ is one of these. Y holds what X does, so nothing is left. */
+static const char *const HELPERS[] = {"exp",  "exp2", "expm1", "log",  "log2", "log10", "log1p", "tanh",
+                                      "erf",  "sin",  "cos",   "tan",  "sinh", "cosh",  "asinh", "atanh",
+                                      "asin", "acos", "atan",  "sigmoid"};
+#define X_OR_Y(x) "(view " x " :par {A B})"
+#define DIFFERENCE(name, text, ports) " (output " name " (comb " text " :par {A B}) " ports ")\n"
+static const char HELPER_TWICE[] =
+    "(program p (dims (A 7) (B 83)) (input X f32 (A B)) (input Y f32 (A B))\n"
+    " (let t (comb (@ " X_OR_Y("X") ") :par {A B}))\n"
+    DIFFERENCE("S", "(sub (@ " X_OR_Y("Y") ") " X_OR_Y("t") ")", "(A B)")
+    DIFFERENCE("T", "(sub " X_OR_Y("t") " (@ " X_OR_Y("Y") "))", "(B A)")
+    DIFFERENCE("U", "(sub (mul (@ " X_OR_Y("Y") ") 0.3) (mul 0.3 " X_OR_Y("t") "))", "(A B)")
+    DIFFERENCE("V", "(sub (mul (@ " X_OR_Y("Y") ") 3.0) (mul " X_OR_Y("t") " 3.0))", "(B A)")
+    DIFFERENCE("W", "(sub (exp (mul (sub (@ " X_OR_Y("Y") ") " X_OR_Y("t") ") 7.0)) 1.0)", "(B A)") ")";
+
 typedef struct unit {
     bench *at[PROGRAMS + COUNT_OF(SHAPES)];
     tensor *want[PROGRAMS + COUNT_OF(SHAPES)];
@@ -320,6 +335,36 @@ static void test_products(void **state)
     }
 }
 
+static void make_helpers(fixture *f, const void *arg)
+{
+    unit *u = (unit *)(uintptr_t)arg;
+    for (i64 i = 0; i < COUNT_OF(HELPERS); i++) {
+        str text = str_new(f->a);
+        for (const char *c = HELPER_TWICE; *c; c++)
+            if (*c == '@')
+                str_add(&text, HELPERS[i]);
+            else
+                str_add_char(&text, *c);
+        add_program(f, u, ir_read(f->a, HELPERS[i], text.at, text.n), (u64)i);
+        tensor *in = u->at[i]->inputs;
+        for (i64 e = 0; e < tensor_count(f->ctx, in->rank, in->shape); e++)
+            for (i64 k = 0; k < 2; k++)
+                tensor_set_f64(&in[k], e, fmod(0.003 + 0.618033988749895 * (f64)e, 1));
+    }
+    u->text = str_new(f->a);
+    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+}
+
+/* What two kernels have for a function is the same, in whatever text they have it. */
+static void test_helpers(void **state)
+{
+    fixture *f = *state;
+    unit *u = NEW(f->a, unit);
+    u->vector_bytes = 16;
+    u->most_error = 1e-30;
+    test_made(f, u, make_helpers);
+}
+
 static void test_16(void **state)
 {
     test_unit(*state, 16);
@@ -339,6 +384,6 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         first_seed = strtoull(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {TEST(test_16), TEST(test_32), TEST(test_64), TEST(test_long_sums), TEST(test_products)};
+    const struct CMUnitTest tests[] = {TEST(test_16), TEST(test_32), TEST(test_64), TEST(test_long_sums), TEST(test_products), TEST(test_helpers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
