@@ -96,7 +96,7 @@ bench *bm_new(i64 batch, i64 m, i64 n, i64 k, const char *type, int k_first, int
     {
         ir_program *p = make_program(b->a, batch, m, n, k, dtype_find(type), k_first != 0,
                                      batch > 1 && !constant);
-        kn_options o = {vector_bytes, threads, constant != 0, NULL};
+        kn_options o = {vector_bytes, threads, constant != 0, NULL, false};
         kn_build(b->a, p, o, &b->plan, &b->kernels);
         str s = str_new(b->a);
         cg_c(&s, b->ctx, b->kernels.at, b->kernels.n, vector_bytes);

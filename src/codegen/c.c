@@ -418,6 +418,9 @@ static void print_kernel(c_printer *p, const kn_kernel *k)
         c_line(p, "__asm__(\"\" : \"+r\"(minus_%s));", c_type(t));
         c_line(p, "const %s none_%s = %s_bits(minus_%s);", c_type(t), c_type(t), c_type(t), c_type(t));
     }
+    bool tiled = strstr(body.at, "dot_tiles(") != NULL;
+    if (tiled)
+        c_line(p, "tile_state tiles = {.rows = 0};");
     c_line(p, "for (i64 p = p0; p < p1; p++) {");
     i64 below = 1;
     for (i64 g = k->grid.n - 1; g >= 0; g--) {
@@ -445,10 +448,15 @@ static void print_kernel(c_printer *p, const kn_kernel *k)
     str_add(&p->s, body.at);
     p->indent = 2;
     if (fails) {
-        c_line(p, "if (bad)");
-        c_line(p, "    return (int)(p + 1);");
+        c_line(p, "if (bad) {");
+        if (tiled)
+            c_line(p, "leave_tiles(&tiles);");
+        c_line(p, "return (int)(p + 1);");
+        c_line(p, "}");
     }
     c_line(p, "}");
+    if (tiled)
+        c_line(p, "leave_tiles(&tiles);");
     c_line(p, "return 0;");
     c_line(p, "}");
 }
@@ -696,6 +704,7 @@ void cg_c(str *out, eqf_ctx *ctx, kn_kernel *const *kernels, i64 n, i64 vector_b
                       "#endif\n");
     }
     print_vectors(&p, body.at);
+    str_add(&p.s, c_tiles_preamble(body.at));
     for (i64 i = 0; i < COUNT_OF(HELPERS); i++)
         if (used[i])
             print_helper(&p, HELPERS[i].text);

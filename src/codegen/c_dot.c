@@ -6,12 +6,6 @@
  * operands are widened after the load; accumulation is in the dtype of the accumulator. */
 #include "codegen/c_parts.h"
 
-/* Rows of an accumulator: elements of a row are contiguous. */
-typedef struct rows {
-    char *base; /* NULL: all zero */
-    i64 stride;
-} rows;
-
 /* Where operand `v` of a dot lies: pointer name, strides, dtype. */
 typedef struct operand {
     char *base;
@@ -87,7 +81,7 @@ static void declare_pointers(c_printer *p, const operand *a, const operand *b)
 typedef struct block {
     const kn_ins *x;
     operand a, b;
-    rows acc, out;
+    c_rows acc, out;
     i64 m, n, k;
     const char *number; /* expression: which of the dot's tiles; NULL: the first */
     i64 tiles;
@@ -125,7 +119,7 @@ static void print_fma(c_printer *p, const block *of)
 {
     const kn_ins *x = of->x;
     operand a = of->a, b = of->b;
-    rows acc = of->acc, out = of->out;
+    c_rows acc = of->acc, out = of->out;
     dtype t = x->dtype;
     i64 m = of->m, n = of->n, k = of->k;
     i64 lanes = lanes_for(p, t, n), nv = n / lanes;
@@ -215,7 +209,7 @@ static char *sum_at(c_printer *p, bool quads, i64 i, i64 j)
 static void print_rowdot(c_printer *p, const block *of)
 {
     operand a = of->a, b = of->b;
-    rows acc = of->acc, out = of->out;
+    c_rows acc = of->acc, out = of->out;
     dtype t = of->x->dtype;
     i64 m = of->m, n = of->n, k = of->k;
     i64 lanes = p->vector_bytes / dtype_bytes(t), body = k - k % lanes;
@@ -376,7 +370,7 @@ static void print_blocks(c_printer *p, block *all)
 }
 
 /* Any strides, any dtype: row by row, k outside the columns. */
-static void print_plain(c_printer *p, const kn_ins *x, rows acc, rows out)
+static void print_plain(c_printer *p, const kn_ins *x, c_rows acc, c_rows out)
 {
     operand a = find_operand(p, x->args[1]), b = find_operand(p, x->args[2]);
     dtype t = x->dtype;
@@ -430,7 +424,7 @@ void c_dot(c_printer *p, const kn_ins *x)
     const kn_ins *def = kn_def(p->k, x->args[0]);
     if (r->home == C_NOWHERE)
         return;
-    rows acc = {NULL, x->shape[1]}, out = {NULL, x->shape[1]};
+    c_rows acc = {NULL, x->shape[1]}, out = {NULL, x->shape[1]};
     if (c->home == C_ARRAY) {
         acc.base = arena_printf(p->a, "t%u", c->storage);
     } else if (c->home == C_PLACE) {
@@ -442,6 +436,10 @@ void c_dot(c_printer *p, const kn_ins *x)
         out.stride = r->stored->stride[0];
     } else {
         out.base = arena_printf(p->a, "t%u", r->storage);
+    }
+    if (x->sub == KN_DOT_TILES) {
+        c_tiles(p, x, acc, out);
+        return;
     }
     if (x->sub == KN_DOT_PLAIN) {
         print_plain(p, x, acc, out);

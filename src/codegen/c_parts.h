@@ -72,6 +72,16 @@ char *c_narrow(c_printer *p, dtype t, const char *text);
 void c_group(c_printer *p, const kn_ins *const *at, i64 n);
 void c_scalar(c_printer *p, const kn_ins *x);
 
+/* Rows of an accumulator: elements of a row are contiguous. */
+typedef struct c_rows {
+    char *base; /* NULL: all zero */
+    i64 stride;
+} c_rows;
+
 void c_dot(c_printer *p, const kn_ins *x);
+/* out = acc + the product, by matrix instructions. The kernel has a `tile_state tiles`. (c_tiles.c) */
+void c_tiles(c_printer *p, const kn_ins *x, c_rows acc, c_rows out);
+/* What `body` needs of it before the first kernel. */
+const char *c_tiles_preamble(const char *body);
 
 #endif

@@ -35,7 +35,8 @@ static void build_kernels(making *m)
     make_begin(m, "lowering");
     kn_options options = {.vector_bytes = m->compiler.vector_bytes,
                           .threads = m->threads,
-                          .constants = !m->options.parameters_are_inputs};
+                          .constants = !m->options.parameters_are_inputs,
+                          .tiles = m->compiler.tiles};
     kn_build(m->a, m->ir, options, &m->package.plan, &m->kernels);
 }
 

@@ -195,7 +195,7 @@ static void write_form(searching *s)
 static const char *kernels_of(searching *s, const ir_program *p)
 {
     arena *scratch = arena_child(s->a);
-    kn_options options = {VECTOR_BYTES, (int)threads_of(s), !s->options.parameters_are_inputs, NULL};
+    kn_options options = {VECTOR_BYTES, (int)threads_of(s), !s->options.parameters_are_inputs, NULL, false};
     rt_plan plan = {0};
     kn_kernels kernels = {0};
     str text = str_new(s->kept);

@@ -79,8 +79,11 @@ typedef struct kn_live {
 enum { KN_RANK = 3, KN_INDICES = 8 };
 
 /* How `dot` is computed. FMA: vectors along n, which is contiguous in the second operand, one
- * broadcast a row. ROWDOT: vectors along k, contiguous in both. PLAIN: element by element. */
-typedef enum kn_dot { KN_DOT_PLAIN, KN_DOT_FMA, KN_DOT_ROWDOT } kn_dot;
+ * broadcast a row. ROWDOT: vectors along k, contiguous in both. PLAIN: element by element. TILES: by
+ * matrix instructions, bf16 to f32: up to 32 rows by 32 columns, whose operands are references of rank 3,
+ * [k / 32][m][32] and [k / 2][n][2] (dense). */
+typedef enum kn_dot { KN_DOT_PLAIN, KN_DOT_FMA, KN_DOT_ROWDOT, KN_DOT_TILES } kn_dot;
+enum { KN_TILE = 32 };
 
 /* Where a tile lies in memory. */
 typedef struct kn_place {
@@ -225,6 +228,7 @@ typedef struct kn_options {
     bool constants;   /* parameters and constants never change: compute what depends on them alone
                          in `prepare` */
     const i64 *lanes; /* by atom: lanes of a tile along its axis, 0 or NULL: chosen here */
+    bool tiles;       /* the machine has matrix instructions for bf16 */
 } kn_options;
 
 /* Lowers a program. *plan is filled (names and arrays in `a`); *kernels gets each distinct kernel

@@ -4,20 +4,22 @@
  * joined where strides allow. The right operand is the one whose own dim is innermost in the
  * result; vectors run along it. The forms of the right operand:
  *
+ *   tiles    [N/32][K/2][32][2] of bf16, where the machine has instructions for them: packed as panels are,
+ *            before they are read
  *   panels   [N/nr][K][nr], packed in `prepare` when it is constant; else, when enough rows share
  *            the cost, block by block where they are read, or by a launch before if many parts do
  *   direct   N is contiguous: vectors from its rows
  *   rowdot   K is contiguous in both: vectors along K, sums across lanes at the end
  *   plain    integers and what is left: element by element
  *
- * The left operand is packed to [K/kc][M/mr][kc][mr] when there are many rows, whose broadcasts
- * would otherwise come from as many pages. A part is a block of rows by a block of columns. When K
+ * The left operand is packed to [M/mr][K][mr], for tiles [M/mr][K/32][mr][32], when there are many rows,
+ * which would otherwise come from as many pages. A part is a block of rows by a block of columns. When K
  * is cut in blocks of kc (a panel's block stays in L1), partial sums live in a private strip of
  * several panels. Loops: block of K, panel, rows.
  * Register tiles mr x nr: the cheapest of all that fit the registers, by FMA and load counts. */
 #include "kernel/lower.h"
 
-typedef enum form { PANELS, DIRECT, ROWDOT, PLAIN } form;
+typedef enum form { TILES, PANELS, DIRECT, ROWDOT, PLAIN } form; /* the first two fill up their last panel */
 
 enum { OUT, LEFT, RIGHT };
 
@@ -255,11 +257,23 @@ static i64 choose_block(i64 depth, i64 most)
     return most;
 }
 
+enum { FEWEST_TILED = 4 }; /* rows; memory is as fast as vectors with fewer */
+
+static bool is_tiled(const matmul *x)
+{
+    i64 rows = x->m.extent;
+    bool pays = x->constant[RIGHT] && !x->constant[LEFT] ? rows >= FEWEST_TILED : rows >= KN_TILE;
+    return x->l->o.tiles && pays && x->at[LEFT].dtype == DT_bf16 && x->at[RIGHT].dtype == DT_bf16 &&
+           x->n.extent >= KN_TILE && x->k.extent >= 2 * KN_TILE && x->k.extent % 2 == 0;
+}
+
 static form choose_form(const matmul *x, i64 lanes)
 {
     if (!dtype_is_float(x->type))
         return PLAIN;
     i64 rows = x->m.extent, columns = x->n.extent, depth = x->k.extent;
+    if (is_tiled(x))
+        return TILES;
     bool along_k = x->k.stride[LEFT] == 1 && x->k.stride[RIGHT] == 1;
     bool along_n = x->n.stride[RIGHT] == 1 && columns >= lanes;
     bool big = columns >= 2 * lanes && depth >= 16;
@@ -293,6 +307,26 @@ static i64 copies_of_right(const matmul *x)
     return copies;
 }
 
+/* A panel's block of K stays in L1 where several blocks of rows read it. */
+static void choose_tiles(matmul *x)
+{
+    enum { DEEP = 256 };
+    i64 rows = x->m.extent, depth = round_up(x->k.extent, KN_TILE);
+    x->mr = MIN(rows, KN_TILE);
+    x->nr = x->nc = x->width[RIGHT] = KN_TILE;
+    x->mc = block_rows(rows, x->mr);
+    bool in_place = x->k.stride[LEFT] == 1 && depth == x->k.extent;
+    x->width[LEFT] = in_place && (rows <= KN_TILE || x->n.extent < 256) ? 0 : x->mr;
+    x->kc = depth;
+    if (rows <= x->mr || depth <= DEEP + DEEP / 2)
+        return;
+    x->kc = DEEP;
+    for (i64 b = DEEP; b >= DEEP / 2 && depth % x->kc != 0; b -= KN_TILE)
+        if (depth % b == 0)
+            x->kc = b;
+    x->nc = strip_columns(x);
+}
+
 static void choose(matmul *x)
 {
     i64 lanes = x->l->o.vector_bytes / dtype_bytes(x->accumulator);
@@ -301,6 +335,9 @@ static void choose(matmul *x)
     x->form = choose_form(x, lanes);
     x->kc = depth;
     switch (x->form) {
+    case TILES:
+        choose_tiles(x);
+        break;
     case PANELS:
     case DIRECT:
         choose_tile(x, lanes);
@@ -344,18 +381,66 @@ static void choose(matmul *x)
 
 /* ---- packing ----------------------------------------------------------------------------------- */
 
-/* An operand to [outer][own / width][K][width], the last panel filled up with zeros. Its strides in
- * x->outer, x->m or x->n, and x->k become those of the packed form; `own` is its dim of the tile
- * and keeps a stride of 1 inside a panel. */
+/* How a panel is copied: so many lanes of K, in units, and what is stored where in a panel. */
+typedef struct packing {
+    i64 depth;          /* of a panel, K filled up */
+    i64 unit;           /* positions of K that one step is; a panel has depth / unit of them */
+    i64 deep;           /* steps at a time */
+    i64 step;           /* elements of a panel from one step to the next */
+    kn_place from, to;  /* lanes: shapes, strides, and what of the operand there is */
+    i64 own, k, parity; /* dims of the lanes; k: steps, or, without parity, what is in one */
+} packing;
+
+/* [K][width], [K/2][width][2] or [K/32][width][32]; what is contiguous in the source runs fastest. */
+static packing packing_of(const matmul *x, i64 operand, kn_dim own)
+{
+    i64 width = x->width[operand], depth = x->k.extent, k_stride = x->k.stride[operand];
+    bool along_k = k_stride == 1, tiles = x->form == TILES;
+    packing p = {.depth = depth, .unit = 1, .deep = MIN(depth, 64), .step = width, .parity = -1};
+    p.from.rank = p.to.rank = 2;
+    p.own = along_k ? 0 : 1;
+    p.k = 1 - p.own;
+    if (tiles)
+        p.depth = round_up(depth, KN_TILE);
+    if (tiles && operand == RIGHT) {
+        p.unit = p.parity = 2;
+        p.deep = KN_TILE / 2;
+        p.from.rank = p.to.rank = 3;
+    } else if (tiles) {
+        p.unit = KN_TILE;
+        p.deep = 1;
+        p.own = 0;
+        p.k = 1;
+    }
+    p.step = width * p.unit;
+    p.from.shape[p.own] = width;
+    p.from.stride[p.own] = own.stride[operand];
+    p.from.shape[p.k] = p.unit == KN_TILE ? KN_TILE : p.deep;
+    p.from.stride[p.k] = p.unit == KN_TILE ? k_stride : p.unit * k_stride;
+    p.to.stride[p.own] = p.unit;
+    p.to.stride[p.k] = p.unit == KN_TILE ? 1 : p.step;
+    if (p.parity >= 0) {
+        p.from.shape[p.parity] = 2;
+        p.from.stride[p.parity] = k_stride;
+        p.to.stride[p.parity] = 1;
+    }
+    memcpy(p.to.shape, p.from.shape, sizeof p.to.shape);
+    return p;
+}
+
+/* An operand to [outer][own / width][a panel], the last one, and K where it is cut in tiles, filled up with
+ * zeros. Its strides in x->outer, x->m or x->n, and x->k become those of the packed form; `own` is its dim of
+ * the tile. */
 static void pack(matmul *x, i64 operand)
 {
     kn_lower *l = x->l;
     kn_dim *own = operand == LEFT ? &x->m : &x->n;
     i64 width = x->width[operand], depth = x->k.extent, panels = (own->extent + width - 1) / width;
+    packing lanes = packing_of(x, operand, *own);
     kn_loc from = x->at[operand];
     /* rows are read by broadcasts, which half types make dear */
-    dtype type = operand == LEFT ? x->accumulator : (dtype)from.dtype;
-    kn_loc to = {.where = KN_MEMORY, .dtype = (u8)type, .span = panels * depth * width};
+    dtype type = operand == LEFT && x->form != TILES ? x->accumulator : (dtype)from.dtype;
+    kn_loc to = {.where = KN_MEMORY, .dtype = (u8)type, .span = panels * lanes.depth * width};
     i64 *outer = NEW_N(l->a, i64, x->outer.n + 1);
     for (i64 d = x->outer.n - 1; d >= 0; d--) {
         outer[d] = x->outer.at[d].stride[operand] != 0 ? to.span : 0;
@@ -368,27 +453,21 @@ static void pack(matmul *x, i64 operand)
     j.constant = x->constant[operand];
     kn_operand in = kn_job_bind(&j, &from, KN_IN), out = kn_job_bind(&j, &to, KN_OUT);
     kn_walk *w = NEW_N(l->a, kn_walk, x->outer.n + 2);
-    i64 n = 0, deep = MIN(depth, 64);
+    i64 n = 0;
     for (i64 d = 0; d < x->outer.n; d++)
         if (outer[d] != 0)
             w[n++] = (kn_walk){.extent = x->outer.at[d].extent, .tile = 1};
     kn_walk *panel = &w[n++], *row = &w[n++];
     *panel = (kn_walk){.extent = panels, .tile = 1};
-    *row = (kn_walk){.extent = depth, .tile = deep};
+    *row = (kn_walk){.extent = lanes.depth / lanes.unit, .tile = lanes.deep};
     kn_walk_grid(&j.m, w, n, kn_part_count(l, to.span));
     for (i64 d = 0; d < n; d++)
         kn_walk_open(&j.m, &w[d]);
-    /* the inner lanes run along what is contiguous in the source */
-    bool along_k = x->k.stride[operand] == 1;
-    i64 kd = along_k ? 1 : 0, od = 1 - kd;
-    kn_place p = {.buffer = in.buffer, .at = kn_const_affine(in.base), .rank = 2};
-    kn_place q = {.buffer = out.buffer, .at = kn_const_affine(out.base), .rank = 2};
-    p.shape[kd] = q.shape[kd] = deep;
-    p.shape[od] = q.shape[od] = width;
-    p.stride[kd] = x->k.stride[operand];
-    p.stride[od] = own->stride[operand];
-    q.stride[kd] = width;
-    q.stride[od] = 1;
+    kn_place p = lanes.from, q = lanes.to;
+    p.buffer = in.buffer;
+    p.at = kn_const_affine(in.base);
+    q.buffer = out.buffer;
+    q.at = kn_const_affine(out.base);
     for (i64 d = 0, i = 0; d < x->outer.n; d++) {
         if (outer[d] == 0)
             continue;
@@ -397,13 +476,19 @@ static void pack(matmul *x, i64 operand)
         i++;
     }
     p.at = kn_affine_sum(l->a, p.at, panel->index, width * own->stride[operand]);
-    q.at = kn_affine_sum(l->a, q.at, panel->index, depth * width);
-    p.at = kn_affine_sum(l->a, p.at, row->index, x->k.stride[operand]);
-    q.at = kn_affine_sum(l->a, q.at, row->index, width);
-    p.live[kd] = q.live[kd] = kn_walk_live(row);
+    q.at = kn_affine_sum(l->a, q.at, panel->index, lanes.depth * width);
+    p.at = kn_affine_sum(l->a, p.at, row->index, lanes.unit * x->k.stride[operand]);
+    q.at = kn_affine_sum(l->a, q.at, row->index, lanes.step);
+    p.live[lanes.k] = q.live[lanes.k] = kn_walk_live(row);
+    if (lanes.unit > 1) /* all is stored, what there is is read */
+        q.live[lanes.k] = p.live[lanes.k] = (kn_live){0};
+    if (lanes.depth != depth)
+        p.live[lanes.k] = lanes.unit == 2
+                              ? (kn_live){row->index, depth / 2}
+                              : (kn_live){kn_affine_sum(l->a, kn_const_affine(0), row->index, lanes.unit), depth};
     if (own->extent % width != 0)
-        p.live[od] = (kn_live){kn_affine_sum(l->a, kn_const_affine(0), panel->index, width),
-                              own->extent};
+        p.live[lanes.own] = (kn_live){kn_affine_sum(l->a, kn_const_affine(0), panel->index, width),
+                                     own->extent};
     kn_store(&j.m, &q, kn_cast(&j.m, type, kn_load(&j.m, &p, 0, 0)));
     for (i64 d = n - 1; d >= 0; d--)
         kn_walk_close(&j.m, &w[d]);
@@ -411,8 +496,8 @@ static void pack(matmul *x, i64 operand)
 
     for (i64 d = 0; d < x->outer.n; d++)
         x->outer.at[d].stride[operand] = outer[d];
-    own->stride[operand] = depth; /* of a whole number of panels; inside a panel it is 1 */
-    x->k.stride[operand] = width;
+    own->stride[operand] = lanes.depth; /* of a whole number of panels */
+    x->k.stride[operand] = width;       /* of a whole number of units */
     x->at[operand] = to;
 }
 
@@ -436,6 +521,16 @@ static kn_place tile_of(const product *b, i64 o, kn_affine own, kn_affine k, i64
     const kn_dim *dim = o == LEFT ? &x->m : &x->n;
     kn_place p = b->place[o];
     p.rank = 2;
+    if (x->form == TILES) {
+        i64 unit = o == LEFT ? KN_TILE : 2;
+        p.rank = 3;
+        p.at = kn_affine_sum(a, p.at, own, dim->stride[o]);
+        p.at = kn_affine_sum(a, p.at, k, x->k.stride[o]);
+        memcpy(p.shape, (i64[]){depth / unit, width, unit}, sizeof p.shape);
+        memcpy(p.stride, (i64[]){unit * x->k.stride[o], x->width[o] > 0 ? unit : dim->stride[o], 1},
+               sizeof p.stride);
+        return p;
+    }
     if (o == RIGHT && b->block >= 0) {
         p = (kn_place){.buffer = b->block, .rank = 2, .shape = {depth, width}, .stride = {width, 1}};
         return p;
@@ -452,7 +547,9 @@ static kn_place tile_of(const product *b, i64 o, kn_affine own, kn_affine k, i64
 
 static kn_dot kind_of(form f)
 {
-    return f == ROWDOT ? KN_DOT_ROWDOT : f == PLAIN ? KN_DOT_PLAIN : KN_DOT_FMA;
+    static const kn_dot kinds[] = {[TILES] = KN_DOT_TILES, [PANELS] = KN_DOT_FMA, [DIRECT] = KN_DOT_FMA,
+                                   [ROWDOT] = KN_DOT_ROWDOT, [PLAIN] = KN_DOT_PLAIN};
+    return kinds[f];
 }
 
 static void store_out(product *b, kn_affine row, kn_affine column, i64 height, kn_value v)
@@ -596,7 +693,7 @@ static void launch(matmul *x)
 {
     kn_lower *l = x->l;
     product b = {.j = kn_job_new(l, x->term), .x = x, .strip = -1, .block = -1};
-    bool padded = x->form == PANELS;
+    bool padded = x->form <= PANELS;
     i64 columns = padded ? round_up(x->n.extent, x->nr) : x->n.extent;
     for (i64 o = 0; o < 3; o++) {
         kn_operand t = kn_job_bind(&b.j, &x->at[o], o == OUT ? KN_INTO : KN_IN);
@@ -662,7 +759,7 @@ static matmul tail_of(const matmul *x, i64 first)
 static void run(matmul *x)
 {
     i64 columns = x->n.extent;
-    i64 column_rest = x->form == PANELS ? 0 : columns % x->nr;
+    i64 column_rest = x->form <= PANELS ? 0 : columns % x->nr;
     if (column_rest > 0) {
         matmul main = *x, rest = tail_of(x, columns - column_rest);
         main.n.extent = columns - column_rest;
@@ -718,5 +815,7 @@ void kn_lower_matmul(kn_lower *l, u32 term)
     for (i64 o = LEFT; o <= RIGHT; o++)
         if (x.width[o] > 0)
             pack(&x, o);
+    if (x.form == TILES)
+        x.k.extent = round_up(x.k.extent, KN_TILE);
     run(&x);
 }

@@ -332,13 +332,19 @@ static void run_dot(const machine *m, const kn_ins *x, lanes *out)
 {
     const lanes *c = &m->values[x->args[0].i], *a = &m->values[x->args[1].i];
     const lanes *b = &m->values[x->args[2].i];
-    i64 columns = x->shape[1], depth = kn_def(m->k, x->args[1])->shape[1];
+    const kn_ins *left = kn_def(m->k, x->args[1]);
+    const bool tiles = x->sub == KN_DOT_TILES;
+    i64 columns = x->shape[1], depth = tiles ? left->shape[0] * KN_TILE : left->shape[1];
     for (i64 l = 0; l < out->n; l++) {
         i64 row = l / columns, column = l % columns;
         f64 f = c->f ? c->f[l] : 0;
         i64 i = c->i ? c->i[l] : 0;
         for (i64 k = 0; k < depth; k++) {
             i64 p = row * depth + k, q = k * columns + column;
+            if (tiles) {
+                p = (k / KN_TILE * x->shape[0] + row) * KN_TILE + k % KN_TILE;
+                q = (k / 2 * columns + column) * 2 + k % 2;
+            }
             if (out->f)
                 f = settle_f(x->dtype, f + a->f[p] * b->f[q]);
             else

@@ -16,7 +16,7 @@ static const struct {
 #undef KOP
 };
 static const char *const ACCESS[] = {"in", "out", "into", "update", "local"};
-static const char *const DOTS[] = {"plain", "fma", "rowdot"};
+static const char *const DOTS[] = {"plain", "fma", "rowdot", "tiles"};
 
 /* ---- printing ---------------------------------------------------------------------------------- */
 

@@ -209,16 +209,32 @@ static void check_reducer(const checker *c, bool none_allowed)
         require(c, !dtype_is_float(c->x->dtype), "a logical reducer on floats");
 }
 
+static void check_tiles(const checker *c)
+{
+    const kn_ins *x = c->x, *l = arg(c, 1), *r = arg(c, 2);
+    require(c, l->op == KN_ref && r->op == KN_ref && l->dtype == DT_bf16 && r->dtype == DT_bf16,
+            "tiles are of bf16 in memory");
+    require(c, l->rank == 3 && r->rank == 3 && x->shape[0] <= KN_TILE && x->shape[1] == KN_TILE &&
+                   l->shape[1] == x->shape[0] && l->shape[2] == KN_TILE && r->shape[1] == KN_TILE &&
+                   r->shape[2] == 2 && l->shape[0] * KN_TILE == r->shape[0] * 2,
+            "shapes are not those of tiles");
+    require(c, l->stride[2] == 1 && r->stride[0] == 2 * KN_TILE && r->stride[1] == 2 && r->stride[2] == 1,
+            "tiles need dense rows");
+}
+
 static void check_dot(const checker *c)
 {
     const kn_ins *x = c->x, *acc = arg(c, 0), *l = arg(c, 1), *r = arg(c, 2);
     require(c, x->rank == 2 && same_shape(x, acc) && acc->dtype == x->dtype, "wrong accumulator");
-    require(c, l->rank == 2 && r->rank == 2 && l->shape[0] == x->shape[0] &&
+    require(c, x->sub <= KN_DOT_TILES, "unknown kind");
+    if (x->sub == KN_DOT_TILES)
+        check_tiles(c);
+    else
+        require(c, l->rank == 2 && r->rank == 2 && l->shape[0] == x->shape[0] &&
                    r->shape[1] == x->shape[1] && l->shape[1] == r->shape[0],
             "shapes do not multiply");
     require(c, x->dtype == (is_half(l->dtype) ? DT_f32 : l->dtype) &&
                    x->dtype == (is_half(r->dtype) ? DT_f32 : r->dtype), "wrong accumulator dtype");
-    require(c, x->sub <= KN_DOT_ROWDOT, "unknown kind");
     require(c, x->block[0] >= 0 && x->block[1] >= 0 && x->block[0] <= x->shape[0],
             "a register tile with more rows than there are");
     bool floats = dtype_is_float(x->dtype);

@@ -3,6 +3,7 @@
  * operating system saves on a context switch. On other architectures code is compiled for the
  * architecture's baseline and the list is empty. */
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/runtime.h"
@@ -124,6 +125,16 @@ static bool present(const feature *f)
 }
 
 #endif
+
+bool rt_ask_for_tiles(void)
+{
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
 
 i64 rt_feature_count(void)
 {

@@ -69,6 +69,9 @@ i64 rt_feature_count(void);
 i64 rt_features(const char **at);
 /* The feature that a compiler announces by predefining `macro`, or NULL. */
 const char *rt_feature_of_macro(const char *macro);
+/* Asks the system for the registers of matrix instructions, for this process and its children; does it
+ * give them? */
+bool rt_ask_for_tiles(void);
 bool rt_has_feature(const char *name);
 /* Processors that this process may use. */
 int rt_processors(void);

@@ -120,6 +120,8 @@ tn_compiler tn_probe(arena *a, const char *command, const volatile bool *cancel)
         if (!feature)
             continue;
         vec_push(a, &cc.features, feature);
+        if (strcmp(feature, "amx_bf16") == 0)
+            cc.tiles = rt_ask_for_tiles();
         if (strcmp(feature, "avx512f") == 0)
             cc.vector_bytes = 64;
         if (strcmp(feature, "avx") == 0)

@@ -68,6 +68,7 @@ typedef struct tn_compiler {
     const char *version;        /* first line of --version */
     VEC(const char *) features; /* of the CPU that -march=native lets it use (runtime.h) */
     i64 vector_bytes;           /* widest vectors of that target */
+    bool tiles; /* it has matrix instructions for bf16, and the system lets this process use them */
     f64 patience_s; /* for a small file; one that takes longer is taken for one without an end */
 } tn_compiler;
 

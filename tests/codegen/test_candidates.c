@@ -160,7 +160,7 @@ static void check(fixture *f, const void *arg)
         all[i] = (bench){.ctx = f->ctx, .a = f->a, .inputs = inputs};
         all[i].p = r.at[count > 1 ? i * (r.n - 1) / (count - 1) : 0].program;
         i64 vector_bytes = 16 << (i % 3);
-        build(f, &all[i], (kn_options){vector_bytes, 2, i / 2 % 2 != 0, NULL}, i % 2 != 0, i / 2);
+        build(f, &all[i], (kn_options){vector_bytes, 2, i / 2 % 2 != 0, NULL, x->is_half}, i % 2 != 0, i / 2);
         for (i64 k = 0; k < all[i].kernels.n; k++) {
             bool known = false;
             for (i64 j = 0; j < kernels.n && !known; j++)

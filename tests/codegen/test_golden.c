@@ -32,7 +32,7 @@ static void print(fixture *f, const void *arg)
     ir_program *program = ir_read(f->a, CASES[p->i].name, text, (i64)strlen(text));
     rt_plan plan = {0};
     kn_kernels kernels = {0};
-    kn_build(f->a, program, (kn_options){p->vector_bytes, 1, true, NULL}, &plan, &kernels);
+    kn_build(f->a, program, (kn_options){p->vector_bytes, 1, true, NULL, false}, &plan, &kernels);
     p->text = str_new(f->a);
     cg_c(&p->text, f->ctx, kernels.at, kernels.n, p->vector_bytes);
 }

@@ -52,6 +52,17 @@ static const char *const SHAPES[] = {
     "(program p (dims (A 100) (B 3)) (input X f32 (A)) (input I i64 (B))\n"
     " (output Y (gather X (add I 100) :axis A) (B)))",
     "(program p (dims (B 3)) (input I i32 (B)) (output Y (floordiv I (sub I I)) (B)))",
+    /* matrix instructions: rows, columns and depths that fill tiles and that do not, one block and several */
+    "(program p (dims (M 5) (N 40) (K 70)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (M N)))",
+    "(program p (dims (M 45) (N 96) (K 64)) (input X bf16 (K M)) (parameter W bf16 (K N)) (input V bf16 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (N M)) (output Z (matmul X V :axis {K}) (M N)))",
+    "(program p (dims (M 16) (N 64) (K 2144)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (M N)))",
+    "(program p (dims (M 130) (N 300) (K 1100)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
+    " (output Y (matmul X W :axis {K}) (M N)))",
+    "(program p (dims (B 3) (H 2) (S 40) (T 50) (D 64)) (input Q bf16 (B S H D)) (input K bf16 (B T H D))\n"
+    " (output Y (matmul Q K :axis {D}) (B H S T)))",
     /* in tiles: few columns, operands copied to panels on both sides, tiles left out */
     "(program p (dims (M 9) (N 2) (K 6)) (input X f32 (M K)) (input W f32 (K N))\n"
     " (output Y (comb (reduce + (tile-matmul (view X :par {M K}) (view W :par {K N}) :axis K) :par K)"
@@ -142,7 +153,7 @@ static void add_program(fixture *f, unit *u, const ir_program *p, u64 seed)
     *b = (bench){.ctx = f->ctx, .a = f->a, .p = p};
     rng r = rng_new(seed);
     b->inputs = bench_inputs(f->a, p, &r);
-    kn_options o = {u->vector_bytes, 1 + (i64)(seed % 4), seed % 2 != 0, NULL};
+    kn_options o = {u->vector_bytes, 1 + (i64)(seed % 4), seed % 2 != 0, NULL, u->vector_bytes == 64};
     kn_build(f->a, p, o, &b->plan, &b->kernels);
     for (i64 i = 0; i < b->kernels.n; i++) {
         bool known = false;
@@ -240,6 +251,8 @@ static void test_made(fixture *f, unit *u, body *make)
 {
     i64 vector_bytes = u->vector_bytes;
     run_fine(f, make, u);
+    bool tiles = make == make_unit && vector_bytes == 64;
+    assert_true(tiles == (strstr(str_text(&u->text), "dot_tiles(") != NULL));
     for (i64 i = 0; i < u->n; i++) {
         oracle o = {u, i};
         eqf_status status = attempt(f, evaluate, &o); /* a bad index has no value */
@@ -251,8 +264,11 @@ static void test_made(fixture *f, unit *u, body *make)
     file_write(f->ctx, c, u->text.at, u->text.n);
     const char *const plain[] = {"-O2", "-ftree-vectorize", NULL};
     const char *const full[] = {"-O3", NULL};
-    const char *const checked[] = {"-O1", "-fsanitize=undefined",
-                                   "-fsanitize-undefined-trap-on-error", NULL};
+    const char *const checked[] = {"-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error",
+#if defined(__x86_64__) /* what stands in for matrix instructions */
+                                   "-mno-amx-bf16",
+#endif
+                                   NULL};
     const struct {
         const char *cc;
         const char *const *flags;

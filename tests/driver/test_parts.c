@@ -94,7 +94,7 @@ static void check_value(fixture *f, const ir_program *p, const ir_program *q)
     ir_eval(p, inputs, f->a, want, (ir_eval_options){0});
     ir_eval(q, inputs, f->a, got, (ir_eval_options){0});
     bench b = {.ctx = f->ctx, .a = f->a, .inputs = inputs, .p = q};
-    kn_build(f->a, q, (kn_options){32, 2, true, NULL}, &b.plan, &b.kernels);
+    kn_build(f->a, q, (kn_options){32, 2, true, NULL, false}, &b.plan, &b.kernels);
     assert_int_equal(run_plan(&b), 0);
     for (i64 i = 0; i < p->outputs.n; i++) {
         for (i64 k = 0; k < tensor_count(f->ctx, want[i].rank, want[i].shape); k++) {

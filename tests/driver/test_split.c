@@ -53,7 +53,7 @@ static void run_job(fixture *f, const void *arg)
         if (r.at[i].program->splits.n == 0 || j->split == 12)
             continue;
         bench b = {.ctx = f->ctx, .a = f->a, .inputs = inputs, .p = r.at[i].program};
-        kn_build(f->a, b.p, (kn_options){32, j->threads, true, NULL}, &b.plan, &b.kernels);
+        kn_build(f->a, b.p, (kn_options){32, j->threads, true, NULL, false}, &b.plan, &b.kernels);
         assert_int_equal(run_plan(&b), 0);
         f64 e = bench_error(&b, 0, &want);
         if (!(e <= 1e-4)) {

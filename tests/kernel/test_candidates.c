@@ -33,7 +33,7 @@ static void compare_kernels(fixture *f, const char *name, i64 number, const ir_p
                            tensor *inputs, const tensor *want)
 {
     bench b = {.ctx = f->ctx, .a = f->a, .p = p, .inputs = inputs};
-    kn_build(f->a, p, (kn_options){32, 2, true, NULL}, &b.plan, &b.kernels);
+    kn_build(f->a, p, (kn_options){32, 2, true, NULL, false}, &b.plan, &b.kernels);
     assert_int_equal(bench_run(&b), 0);
     for (i64 i = 0; i < p->outputs.n; i++) {
         f64 e = bench_error(&b, i, &want[i]);

@@ -112,7 +112,7 @@ static tensor *inputs_of(fixture *f, const ir_program *p)
 static bench run_kernels(fixture *f, const ir_program *p, tensor *inputs, bool constants)
 {
     bench b = {.ctx = f->ctx, .a = f->a, .p = p, .inputs = inputs};
-    kn_build(f->a, p, (kn_options){32, 2, constants, NULL}, &b.plan, &b.kernels);
+    kn_build(f->a, p, (kn_options){32, 2, constants, NULL, true}, &b.plan, &b.kernels);
     assert_int_equal(bench_run(&b), 0);
     return b;
 }

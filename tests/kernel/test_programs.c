@@ -104,7 +104,7 @@ static void test_random(void **state)
         assert_int_equal(fixture_setup(&inner), 0);
         fixture *f = inner;
         job j = {.p = gen_program(f->a, seed, 8 + (i64)(seed % 9), false), .seed = seed,
-                 .options = {16 << (seed % 3), 1 + (i64)(seed % 4), (seed / 3) % 2 != 0, NULL}};
+                 .options = {16 << (seed % 3), 1 + (i64)(seed % 4), (seed / 3) % 2 != 0, NULL, seed % 2 != 0}};
         must_run(f, &j);
         fixture_teardown(&inner);
     }
@@ -134,6 +134,14 @@ static void test_shapes(void **state)
         " (output Z (matmul U V :axis {K}) (M N)) (output T X (K M)))",
         "(program p (dims (M 70) (N 300) (K 70)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
         " (output Y (matmul X W :axis {K}) (M N)))",
+        "(program p (dims (M 5) (N 40) (K 70)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
+        " (output Y (matmul X W :axis {K}) (M N)))",
+        "(program p (dims (M 45) (N 96) (K 64)) (input X bf16 (K M)) (parameter W bf16 (K N)) (input V bf16 (N K))\n"
+        " (output Y (matmul X W :axis {K}) (N M)) (output Z (matmul X V :axis {K}) (M N)))",
+        "(program p (dims (M 50) (N 70) (K 800)) (input X bf16 (M K)) (parameter W bf16 (N K))\n"
+        " (output Y (matmul X W :axis {K}) (M N)))",
+        "(program p (dims (B 3) (H 2) (S 40) (T 50) (D 64)) (input Q bf16 (B S H D)) (input K bf16 (B T H D))\n"
+        " (output Y (matmul Q K :axis {D}) (B H S T)))",
         "(program p (dims (N 1100) (K 77)) (input X f16 (K)) (input W f16 (K N))\n"
         " (output Y (matmul X W :axis {K}) (N)))",
         "(program p (dims (B 3) (H 2) (S 9) (T 11) (D 8)) (input Q f64 (B S H D))\n"
@@ -153,7 +161,7 @@ static void test_shapes(void **state)
     for (i64 i = 0; i < COUNT_OF(texts); i++)
         for (i64 o = 0; o < 6; o++) {
             job j = {.p = read_program(f, texts[i]), .seed = (u64)(100 * i + o),
-                     .options = {16 << (o % 3), 1 + o % 3, o >= 3, NULL}};
+                     .options = {16 << (o % 3), 1 + o % 3, o >= 3, NULL, o % 2 != 0}};
             must_run(f, &j);
         }
 }
@@ -174,7 +182,7 @@ static void test_bad_index(void **state)
         bench b = {.ctx = f->ctx, .a = f->a, .p = read_program(f, texts[i])};
         rng r = rng_new(1);
         b.inputs = bench_inputs(f->a, b.p, &r);
-        kn_build(f->a, b.p, (kn_options){32, 1, true, NULL}, &b.plan, &b.kernels);
+        kn_build(f->a, b.p, (kn_options){32, 1, true, NULL, false}, &b.plan, &b.kernels);
         assert_int_equal(bench_run(&b), 1);
     }
 }
@@ -188,8 +196,8 @@ static void test_prepare(void **state)
            " (parameter B f32 (N)) (output Y (add (matmul X (exp W) :axis {K}) (neg B)) (M N)))");
     rt_plan with = {0}, without = {0};
     kn_kernels kernels = {0};
-    kn_build(f->a, p, (kn_options){32, 1, true, NULL}, &with, &kernels);
-    kn_build(f->a, p, (kn_options){32, 1, false, NULL}, &without, &kernels);
+    kn_build(f->a, p, (kn_options){32, 1, true, NULL, false}, &with, &kernels);
+    kn_build(f->a, p, (kn_options){32, 1, false, NULL, false}, &without, &kernels);
     assert_int_equal(with.launches.n, 2);
     assert_true(with.prepare.n >= 2);
     assert_int_equal(with.parameters.n, 0);
@@ -214,7 +222,7 @@ static void test_constants(void **state)
 {
     fixture *f = *state;
     for (i64 i = 0; i < COUNT_OF(constant_cases); i++) {
-        job j = {.p = read_program(f, constant_cases[i].text), .seed = (u64)i, .options = {32, 2, true, NULL}};
+        job j = {.p = read_program(f, constant_cases[i].text), .seed = (u64)i, .options = {32, 2, true, NULL, false}};
         must_run(f, &j);
         rt_plan plan = {0};
         kn_kernels kernels = {0};
@@ -228,7 +236,7 @@ static void test_constants(void **state)
     for (int constants = 0; constants < 2; constants++) { /* a mask is one whatever parameters are */
         rt_plan plan = {0};
         kn_kernels kernels = {0};
-        kn_build(f->a, masked, (kn_options){32, 1, constants, NULL}, &plan, &kernels);
+        kn_build(f->a, masked, (kn_options){32, 1, constants, NULL, false}, &plan, &kernels);
         assert_int_equal(plan.launches.n, constants ? 2 : 3);
         assert_int_equal(folded_in(&plan), 0);
     }
@@ -249,7 +257,7 @@ static void test_constants(void **state)
         const char *text = arena_printf(f->a, "(program others (dims (H 4) (M 12) (T 10)) (input S f32 (H M T)) "
                                               "(input x f32 (T)) (parameter b f32 (T)) (parameter s f32 (H)) %s",
                                         others[i].text);
-        job j = {.p = read_program(f, text), .seed = (u64)i, .options = {32, 2, true, NULL}};
+        job j = {.p = read_program(f, text), .seed = (u64)i, .options = {32, 2, true, NULL, false}};
         must_run(f, &j);
         rt_plan plan = {0};
         kn_kernels kernels = {0};

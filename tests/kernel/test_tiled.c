@@ -117,7 +117,7 @@ static void test_visits(void **state)
     i64 *lanes = NEW_N(f->a, i64, p->atoms.n);
     for (i64 d = 0; d < p->atoms.n; d++)
         lanes[d] = 4;
-    kn_build(f->a, p, (kn_options){16, 1, false, lanes}, &b.plan, &b.kernels);
+    kn_build(f->a, p, (kn_options){16, 1, false, lanes, false}, &b.plan, &b.kernels);
     i64 n = 0;
     for (i64 i = 0; i < b.kernels.n; i++)
         n += loops_with_spans(&b.kernels.at[i]->body);
@@ -143,7 +143,7 @@ static void test_work(void **state)
         const ir_program *p = ir_read(f->a, "work", text, (i64)strlen(text));
         rt_plan plan = {0};
         kn_kernels kernels = {0};
-        kn_build(f->a, p, (kn_options){32, 1, false, NULL}, &plan, &kernels);
+        kn_build(f->a, p, (kn_options){32, 1, false, NULL, false}, &plan, &kernels);
         assert_int_equal(plan.launches.n, 1);
         flops[i] = plan.launches.at[0].flops;
         bytes[i] = plan.launches.at[0].bytes;
@@ -232,7 +232,7 @@ static void test_few_rows(void **state)
         bench b = {.ctx = f->ctx, .a = f->a, .p = p};
         rng r = rng_new(1);
         b.inputs = bench_inputs(f->a, p, &r);
-        kn_build(f->a, p, (kn_options){64, 2, false, NULL}, &b.plan, &b.kernels);
+        kn_build(f->a, p, (kn_options){64, 2, false, NULL, false}, &b.plan, &b.kernels);
         i64 products = 0;
         for (i64 k = 0; k < b.kernels.n; k++)
             products += products_in(&b.kernels.at[k]->body);

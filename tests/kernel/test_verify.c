@@ -34,11 +34,28 @@ static const char TEXT[] =
     ")\n";
 
 /* TEXT with one occurrence of `from` replaced. */
+/* A product by matrix instructions. */
+static const char TILES[] =
+    "(kernel k\n"
+    "  (buffers (in bf16 4096) (in bf16 4096) (out f32 640))\n"
+    "  (grid)\n"
+    "  (state v1 f32 [20 32] () :sub +)\n"
+    "  (ref v2 bf16 [2 20 32] () :buffer 0 :stride [32 64 1])\n"
+    "  (ref v3 bf16 [32 32 2] () :buffer 1 :stride [64 2 1])\n"
+    "  (dot v4 f32 [20 32] (v1 v2 v3) :sub tiles)\n"
+    "  (store - f32 [20 32] (v4) :buffer 2 :stride [32 1])\n"
+    ")\n";
+
+static char *changed_in(fixture *f, const char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    return arena_printf(f->a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+}
+
 static char *changed(fixture *f, const char *from, const char *to)
 {
-    const char *at = strstr(TEXT, from);
-    assert_non_null(at);
-    return arena_printf(f->a, "%.*s%s%s", (int)(at - TEXT), TEXT, to, at + strlen(from));
+    return changed_in(f, TEXT, from, to);
 }
 
 static void verify_text(fixture *f, const void *arg)
@@ -210,6 +227,30 @@ static void test_refused(void **state)
     }
 }
 
+static void test_tiles(void **state)
+{
+    fixture *f = *state;
+    run_fine(f, verify_text, TILES);
+    static const mutation cases[] = {
+        {"[2 20 32]", "[3 20 32]", "shapes are not those of tiles"},
+        {"[2 20 32]", "[2 19 32]", "shapes are not those of tiles"},
+        {"[32 32 2]", "[64 32 1]", "shapes are not those of tiles"},
+        {"[32 64 1]", "[32 64 2]", "dense rows"},
+        {"[64 2 1]", "[66 2 1]", "dense rows"},
+        {"(ref v3", "(load v3", "bf16 in memory"},
+        {"(in bf16 4096) (in bf16 4096)", "(in bf16 1000) (in bf16 4096)", "outside the buffer"},
+        {":sub tiles", ":sub fma", "shapes do not multiply"},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *text = changed_in(f, TILES, cases[i].from, cases[i].to);
+        if (attempt(f, verify_text, text) == EQF_OK)
+            fail_msg("accepted: %s", cases[i].to);
+        if (!strstr(last_diag(f).message, cases[i].message))
+            fail_msg("\"%s\" for %s, wanted \"%s\"", last_diag(f).message, cases[i].to, cases[i].message);
+        eqf_ctx_clear(f->ctx);
+    }
+}
+
 static void test_malformed(void **state)
 {
     fixture *f = *state;
@@ -255,7 +296,7 @@ static void test_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_correct), TEST(test_spans), TEST(test_pruned), TEST(test_refused), TEST(test_malformed), TEST(test_run),
+        TEST(test_correct), TEST(test_spans), TEST(test_pruned), TEST(test_refused), TEST(test_tiles), TEST(test_malformed), TEST(test_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

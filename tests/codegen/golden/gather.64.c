@@ -35,8 +35,9 @@ int kcc437813907e48cf(void *const *buf, i64 p0, i64 p1)
                 }
             }
         }
-        if (bad)
+        if (bad) {
             return (int)(p + 1);
+        }
     }
     return 0;
 }
