@@ -164,20 +164,21 @@ static void find_as_read_error(reference *r)
 {
     eqf_ctx *ctx = arena_ctx(r->a);
     i64 n = r->p->outputs.n;
-    r->as_read_error = NEW_N(r->a, f64, n);
-    r->exact_large = NEW_N(r->a, tensor, n);
+    f64 *error = NEW_N(r->a, f64, n);
+    tensor *exact = NEW_N(r->a, tensor, n);
     trap t;
     TRY (ctx, t)
-        ir_eval(r->p, r->large, r->a, r->exact_large,
+        ir_eval(r->p, r->large, r->a, exact,
                 (ir_eval_options){.threads = r->threads, .cancel = r->cancel});
     if (t.status != EQF_OK && t.status != EQF_E_DATA)
         eqf_rethrow(ctx, t.status);
     if (t.status != EQF_OK) /* an index went out of range: nothing is known, and nothing asked */
         eqf_ctx_clear(ctx);
     for (i64 i = 0; i < n; i++)
-        r->as_read_error[i] = t.status == EQF_OK && r->as_read[i].data
-                                  ? distance(r->a, &r->as_read[i], &r->exact_large[i])
-                                  : (f64)INFINITY;
+        error[i] = t.status == EQF_OK && r->as_read[i].data ? distance(r->a, &r->as_read[i], &exact[i])
+                                                            : (f64)INFINITY;
+    r->exact_large = exact;
+    r->as_read_error = error;
 }
 
 const char *reference_refuse_large(reference *r, const verified *v, f64 deadline)
