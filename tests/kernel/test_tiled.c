@@ -78,7 +78,7 @@ static void test_derivations(void **state)
                 one.outputs.n = 1;
                 const char *name = intern_text(p->names, one.outputs.at[0].name);
                 job j = {.p = &one, .seed = seed,
-                         .options = {16 << (seed % 3), 1 + (i64)(seed % 4), seed % 2 != 0, NULL}};
+                         .options = {16 << (seed % 3), 1 + (i64)(seed % 4), seed % 2 != 0, NULL, false}};
                 if (seed > 5)
                     j.options.lanes = random_lanes(f, p, seed);
                 eqf_status status = attempt(f, run_job, &j);
@@ -188,7 +188,7 @@ static void test_uneven_parts(void **state)
                 for (i64 d = 1; d < p->atoms.n; d++)
                     if (strcmp(ir_atom_name(p, (ir_atom){(u32)d}), "P") == 0)
                         lanes[d] = 1;
-                job j = {.p = p, .seed = seed, .options = {16, 2, false, seed ? lanes : NULL}};
+                job j = {.p = p, .seed = seed, .options = {16, 2, false, seed ? lanes : NULL, false}};
                 eqf_status status = attempt(f, run_job, &j);
                 if (status != EQF_OK && !(status == EQF_E_UNSUPPORTED && seed == 2 && I % 2 != 0))
                     fail_msg("%d in %d parts, seed %llu: %s", T, parts, (unsigned long long)seed,
