@@ -13,6 +13,7 @@
 #include "tune/tune.h"
 
 #define ROUNDS 2
+#define LARGE_ROUND ROUNDS /* after the others */
 #define ALIGNMENT 256
 #define YARDSTICK_S 0.1
 #define HOPELESS 3.0 /* first runs meet cold caches, not such as these */
@@ -37,6 +38,15 @@ typedef struct trial {
     findings *shared;
     u8 *outputs;
 } trial;
+
+/* What it has for output i in a round; without data where the program has no such output. */
+static tensor output_of(const trial *t, i64 round, i64 i)
+{
+    const rt_port *o = &t->package->plan.outputs.at[i];
+    tensor x = driver_port(o);
+    x.data = o->buffer < 0 ? NULL : t->outputs + round * t->round_bytes + t->offsets[i];
+    return x;
+}
 
 /* ---- the reference ------------------------------------------------------------------------------
  */
@@ -249,14 +259,18 @@ static void time_runs(trial *t, eqf_ctx *ctx, arena *a, rt_exec *e, void **outpu
     rt_unload(m);
 }
 
+/* Where the outputs of a round go, and all bits of it set. */
+static void poison(const trial *t, i64 round, void **outputs)
+{
+    memset(t->outputs + round * t->round_bytes, 0xFF, (size_t)t->round_bytes);
+    for (i64 i = 0; i < t->package->plan.outputs.n; i++)
+        outputs[i] = output_of(t, round, i).data;
+}
+
 /* On fresh state. Inputs that are refused leave the outputs poisoned. */
 static void run_large(trial *t, eqf_ctx *ctx, const rt_model *m, void **outputs)
 {
-    const rt_plan *plan = &t->package->plan;
-    u8 *at = t->outputs + ROUNDS * t->round_bytes;
-    memset(at, 0xFF, (size_t)t->round_bytes);
-    for (i64 i = 0; i < plan->outputs.n; i++)
-        outputs[i] = plan->outputs.at[i].buffer < 0 ? NULL : at + t->offsets[i];
+    poison(t, LARGE_ROUND, outputs);
     trap r;
     rt_exec *volatile e = NULL;
     TRY (ctx, r) {
@@ -280,10 +294,7 @@ static void run_rounds(eqf_ctx *ctx, arena *a, void *user)
     rt_exec *e = load(t, ctx, t->directory, &m);
     void **outputs = NEW_N(a, void *, plan->outputs.n);
     for (int round = 0; round < ROUNDS; round++) {
-        u8 *at = t->outputs + round * t->round_bytes;
-        memset(at, 0xFF, (size_t)t->round_bytes);
-        for (i64 i = 0; i < plan->outputs.n; i++)
-            outputs[i] = plan->outputs.at[i].buffer < 0 ? NULL : at + t->offsets[i];
+        poison(t, round, outputs);
         f64 started = rt_now();
         rt_exec_run(e, t->inputs, outputs);
         f64 us = 1e6 * (rt_now() - started);
@@ -325,7 +336,7 @@ static trial prepare_trial(arena *a, const ir_program *p, const rt_package *pack
                 (plan->buffers.at[o->buffer].bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }
     i64 head = ((i64)sizeof(findings) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    u8 *memory = tn_shared(a, head + (ROUNDS + 1) * t.round_bytes);
+    u8 *memory = tn_shared(a, head + (LARGE_ROUND + 1) * t.round_bytes);
     t.shared = (findings *)(void *)memory;
     t.outputs = memory + head;
     return t;
@@ -361,8 +372,7 @@ static void compare_round(arena *a, const trial *t, reference *r, int round, ver
         const rt_port *o = &plan->outputs.at[i];
         if (o->buffer < 0)
             continue;
-        tensor got = driver_port(o);
-        got.data = t->outputs + round * t->round_bytes + t->offsets[i];
+        tensor got = output_of(t, round, i);
         f64 tolerance;
         comparison c = reference_compare(r, i, &got, &tolerance);
         if (!c.passed)
@@ -374,31 +384,30 @@ static void compare_round(arena *a, const trial *t, reference *r, int round, ver
     }
 }
 
-/* What came of the large inputs, in `a`; a tensor without data where the program has no such output. */
+/* What came of the large inputs, in `a`. */
 static tensor *large_outputs(arena *a, const trial *t)
 {
-    const rt_plan *plan = &t->package->plan;
-    tensor *out = NEW_N(a, tensor, plan->outputs.n);
-    for (i64 i = 0; i < plan->outputs.n; i++) {
-        const rt_port *o = &plan->outputs.at[i];
-        if (o->buffer < 0)
-            continue;
-        out[i] = driver_port(o);
-        i64 bytes = tensor_count(arena_ctx(a), o->rank, o->shape) * dtype_bytes(out[i].type);
-        out[i].data = arena_copy(a, t->outputs + ROUNDS * t->round_bytes + t->offsets[i], bytes);
+    i64 n = t->package->plan.outputs.n;
+    tensor *out = NEW_N(a, tensor, n);
+    for (i64 i = 0; i < n; i++) {
+        tensor *x = &out[i];
+        *x = output_of(t, LARGE_ROUND, i);
+        if (x->data)
+            x->data = arena_copy(a, x->data, tensor_count(arena_ctx(a), x->rank, x->shape) * dtype_bytes(x->type));
     }
     return out;
 }
 
-/* The outputs on large inputs, unless they are as close to those of the first package as is asked for
- * of all packages. */
+/* The outputs on large inputs, in `a`, unless they are as close to those of the first package as is asked
+ * for of all packages. */
 static const tensor *find_strays(arena *a, const trial *t, const reference *first)
 {
-    tensor *got = large_outputs(a, t);
-    for (i64 i = 0; i < t->package->plan.outputs.n; i++)
-        if (got[i].data && first->as_read[i].data &&
-            !(distance(a, &got[i], &first->as_read[i]) <= compare_tolerance(got[i].type)))
-            return got;
+    for (i64 i = 0; i < t->package->plan.outputs.n; i++) {
+        tensor got = output_of(t, LARGE_ROUND, i);
+        if (got.data && first->as_read[i].data &&
+            !(distance(a, &got, &first->as_read[i]) <= compare_tolerance(got.type)))
+            return large_outputs(a, t);
+    }
     return NULL;
 }
 
