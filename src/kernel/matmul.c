@@ -317,14 +317,9 @@ static void choose_tiles(matmul *x)
     x->mc = block_rows(rows, x->mr);
     bool in_place = x->k.stride[LEFT] == 1 && depth == x->k.extent;
     x->width[LEFT] = in_place && (rows <= KN_TILE || x->n.extent < 256) ? 0 : x->mr;
-    x->kc = depth;
-    if (rows <= x->mr || depth <= DEEP + DEEP / 2)
-        return;
-    x->kc = DEEP;
-    for (i64 b = DEEP; b >= DEEP / 2 && depth % x->kc != 0; b -= KN_TILE)
-        if (depth % b == 0)
-            x->kc = b;
-    x->nc = strip_columns(x);
+    x->kc = rows <= x->mr ? depth : KN_TILE * choose_block(depth / KN_TILE, DEEP / KN_TILE);
+    if (x->kc < depth)
+        x->nc = strip_columns(x);
 }
 
 static void choose(matmul *x)
@@ -479,10 +474,9 @@ static void pack(matmul *x, i64 operand)
     q.at = kn_affine_sum(l->a, q.at, panel->index, lanes.depth * width);
     p.at = kn_affine_sum(l->a, p.at, row->index, lanes.unit * x->k.stride[operand]);
     q.at = kn_affine_sum(l->a, q.at, row->index, lanes.step);
-    p.live[lanes.k] = q.live[lanes.k] = kn_walk_live(row);
-    if (lanes.unit > 1) /* all is stored, what there is is read */
-        q.live[lanes.k] = p.live[lanes.k] = (kn_live){0};
-    if (lanes.depth != depth)
+    if (lanes.unit == 1)
+        p.live[lanes.k] = q.live[lanes.k] = kn_walk_live(row);
+    else if (lanes.depth != depth) /* all is stored, what there is is read */
         p.live[lanes.k] = lanes.unit == 2
                               ? (kn_live){row->index, depth / 2}
                               : (kn_live){kn_affine_sum(l->a, kn_const_affine(0), row->index, lanes.unit), depth};
