@@ -667,6 +667,7 @@ void cg_c(str *out, eqf_ctx *ctx, kn_kernel *const *kernels, i64 n, i64 vector_b
 
     bool used[COUNT_OF(HELPERS)] = {false};
     find_helpers(body.at, used);
+    find_helpers(c_tiles_preamble(body.at), used);
     p.s = str_new(a);
     p.indent = 0;
     str_add(&p.s, "typedef unsigned char u8;\n"
@@ -704,10 +705,10 @@ void cg_c(str *out, eqf_ctx *ctx, kn_kernel *const *kernels, i64 n, i64 vector_b
                       "#endif\n");
     }
     print_vectors(&p, body.at);
-    str_add(&p.s, c_tiles_preamble(body.at));
     for (i64 i = 0; i < COUNT_OF(HELPERS); i++)
         if (used[i])
             print_helper(&p, HELPERS[i].text);
+    str_add(&p.s, c_tiles_preamble(body.at));
     str_add(out, str_text(&p.s));
     str_add(out, body.at);
     arena_free(a);

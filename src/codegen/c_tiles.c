@@ -11,7 +11,7 @@
 enum { CHUNKS = 32 };
 
 /* dot_tiles: s[rows][32] = a[chunks][rows][32] x b[chunks][16][32][2]; a: `chunk` elements from chunk to
- * chunk, `row` from row to row; s: rows `across` apart. */
+ * chunk, `row` from row to row; s: rows `across` apart. It comes after the helpers. */
 static const char PREAMBLE[] =
     "typedef struct tile_state {\n"
     "    u8 before[64] __attribute__((aligned(64)));\n"
@@ -72,10 +72,6 @@ static const char PREAMBLE[] =
     "    (void)a, (void)chunk, (void)row, (void)rows, (void)b, (void)chunks, (void)s, (void)across;\n"
     "}\n"
     "#endif\n"
-    "static f32 tile_f32(u16 h) {\n"
-    "    union { u32 u; f32 f; } c = {.u = (u32)h << 16};\n"
-    "    return c.f;\n"
-    "}\n"
     "static void dot_tiles(tile_state *t, const u16 *a, i64 chunk, i64 row, i64 rows, const u16 *b, i64 chunks, f32 *s, i64 across) {\n"
     "    if (has_tiles) {\n"
     "        if (t->rows != rows)\n"
@@ -89,10 +85,10 @@ static const char PREAMBLE[] =
     "            c[j] = 0;\n"
     "        for (i64 k = 0; k < 16 * chunks; k++) {\n"
     "            const u16 *x = a + k / 16 * chunk + i * row + k % 16 * 2;\n"
-    "            f32 even = tile_f32(x[0]);\n"
-    "            f32 odd = tile_f32(x[1]);\n"
+    "            f32 even = f32_bf16(x[0]);\n"
+    "            f32 odd = f32_bf16(x[1]);\n"
     "            for (i64 j = 0; j < 32; j++)\n"
-    "                c[j] += even * tile_f32(b[64 * k + 2 * j]) + odd * tile_f32(b[64 * k + 2 * j + 1]);\n"
+    "                c[j] += even * f32_bf16(b[64 * k + 2 * j]) + odd * f32_bf16(b[64 * k + 2 * j + 1]);\n"
     "        }\n"
     "    }\n"
     "}\n";
