@@ -143,13 +143,7 @@ static void check(fixture *f, const void *arg)
     ex_report r = candidates_of(f->a, p);
     assert_true(r.n > 0);
     rng random = rng_new(5);
-    tensor *inputs = bench_inputs(f->a, p, &random);
-    for (i64 i = 0; i < p->inputs.n; i++) /* away from 0, so that nothing cancels; valid as indices */
-        for (i64 k = 0; k < tensor_count(f->ctx, inputs[i].rank, inputs[i].shape); k++)
-            if (dtype_is_float(inputs[i].type))
-                tensor_set_f64(&inputs[i], k, 0.25 + fabs(tensor_get_f64(&inputs[i], k)));
-            else
-                tensor_set_i64(&inputs[i], k, tensor_get_i64(&inputs[i], k) & 1);
+    tensor *inputs = bench_inputs_away_from_0(f->a, p, &random);
     tensor *want = NEW_N(f->a, tensor, p->outputs.n);
     ir_eval(p, inputs, f->a, want, (ir_eval_options){0});
 

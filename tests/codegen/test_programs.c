@@ -165,6 +165,12 @@ static void add_program(fixture *f, unit *u, const ir_program *p, u64 seed)
     u->at[u->n++] = b;
 }
 
+static void print_unit(fixture *f, unit *u)
+{
+    u->text = str_new(f->a);
+    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+}
+
 /* Runs the compiler; skips aloud when it is not installed. */
 static bool compile(fixture *f, const char *cc, const char *const *extra, const char *c,
                     const char *so)
@@ -229,8 +235,7 @@ static void make_unit(fixture *f, const void *arg)
                     seed);
     for (i64 i = 0; i < COUNT_OF(SHAPES); i++)
         add_program(f, u, ir_read(f->a, "shape", SHAPES[i], (i64)strlen(SHAPES[i])), (u64)i);
-    u->text = str_new(f->a);
-    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+    print_unit(f, u);
 }
 
 typedef struct oracle {
@@ -306,8 +311,7 @@ static void make_long(fixture *f, const void *arg)
             for (i64 e = 0; e < tensor_count(f->ctx, t->rank, t->shape); e++)
                 tensor_set_f64(t, e, fabs(tensor_get_f64(t, e)));
         }
-    u->text = str_new(f->a);
-    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+    print_unit(f, u);
 }
 
 /* Sums of a hundred thousand numbers of one sign keep their digits. */
@@ -335,8 +339,7 @@ static void make_products(fixture *f, const void *arg)
             tensor_set_f64(p, e, product);
         }
     }
-    u->text = str_new(f->a);
-    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+    print_unit(f, u);
 }
 
 /* What two kernels have for a product is the same. */
@@ -367,8 +370,7 @@ static void make_helpers(fixture *f, const void *arg)
             for (i64 k = 0; k < 2; k++)
                 tensor_set_f64(&in[k], e, fmod(0.003 + 0.618033988749895 * (f64)e, 1));
     }
-    u->text = str_new(f->a);
-    cg_c(&u->text, f->ctx, u->all.at, u->all.n, u->vector_bytes);
+    print_unit(f, u);
 }
 
 /* What two kernels have for a function is the same, in whatever text they have it. */

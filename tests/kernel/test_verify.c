@@ -33,7 +33,6 @@ static const char TEXT[] =
     "  (gather v15 f32 [2] (v14) :buffer 0 :stride [0] :index [8] :extent [3])\n"
     ")\n";
 
-/* TEXT with one occurrence of `from` replaced. */
 /* A product by matrix instructions. */
 static const char TILES[] =
     "(kernel k\n"
@@ -46,6 +45,7 @@ static const char TILES[] =
     "  (store - f32 [20 32] (v4) :buffer 2 :stride [32 1])\n"
     ")\n";
 
+/* The text with one occurrence of `from` replaced. */
 static char *changed_in(fixture *f, const char *text, const char *from, const char *to)
 {
     const char *at = strstr(text, from);
@@ -68,6 +68,19 @@ static void verify_text(fixture *f, const void *arg)
 typedef struct mutation {
     const char *from, *to, *message;
 } mutation;
+
+/* Each of them is a mistake. */
+static void refuse_all(fixture *f, const char *text, const mutation *cases, i64 n)
+{
+    for (i64 i = 0; i < n; i++) {
+        if (attempt(f, verify_text, changed_in(f, text, cases[i].from, cases[i].to)) == EQF_OK)
+            fail_msg("accepted: %s", cases[i].to);
+        eqf_diag d = last_diag(f);
+        if (!strstr(d.message, cases[i].message))
+            fail_msg("\"%s\" for %s, wanted \"%s\"", d.message, cases[i].to, cases[i].message);
+        eqf_ctx_clear(f->ctx);
+    }
+}
 
 static void test_correct(void **state)
 {
@@ -216,15 +229,7 @@ static void test_refused(void **state)
          "below 0"},
         {":var 3 :from", ":var 2 :from", "two loops"},
     };
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        char *text = changed(f, cases[i].from, cases[i].to);
-        if (attempt(f, verify_text, text) == EQF_OK)
-            fail_msg("accepted: %s", cases[i].to);
-        eqf_diag d = last_diag(f);
-        if (!strstr(d.message, cases[i].message))
-            fail_msg("\"%s\" for %s, wanted \"%s\"", d.message, cases[i].to, cases[i].message);
-        eqf_ctx_clear(f->ctx);
-    }
+    refuse_all(f, TEXT, cases, COUNT_OF(cases));
 }
 
 static void test_tiles(void **state)
@@ -241,14 +246,7 @@ static void test_tiles(void **state)
         {"(in bf16 4096) (in bf16 4096)", "(in bf16 1000) (in bf16 4096)", "outside the buffer"},
         {":sub tiles", ":sub fma", "shapes do not multiply"},
     };
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        char *text = changed_in(f, TILES, cases[i].from, cases[i].to);
-        if (attempt(f, verify_text, text) == EQF_OK)
-            fail_msg("accepted: %s", cases[i].to);
-        if (!strstr(last_diag(f).message, cases[i].message))
-            fail_msg("\"%s\" for %s, wanted \"%s\"", last_diag(f).message, cases[i].to, cases[i].message);
-        eqf_ctx_clear(f->ctx);
-    }
+    refuse_all(f, TILES, cases, COUNT_OF(cases));
 }
 
 static void test_malformed(void **state)
